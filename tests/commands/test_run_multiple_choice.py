@@ -8,11 +8,9 @@ import pytest
 
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
-from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
-from tests.commands.conftest import assert_same_arrays, json_lines, results_of
+from tests.commands.conftest import json_lines, results_of
 from tests.conftest import run_here
-from tests.training.evaluated_runs import sigterm_after_first_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +43,10 @@ def run(settings, **more):
     run_here("run_multiple_choice", **settings | more)
 
 
-@pytest.fixture
-def stops_once(monkeypatch):
-    sigterm_after_first_evaluation(MultipleChoiceJob, monkeypatch)
-
-
 @pytest.mark.slow
-def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, data_dir, tmp_path, stops_once):
+def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
     options = {"num_train_epochs": 10.0, "eval_steps": 14, "gradient_accumulation_steps": 2}
-    run(settings, **options)
-    assert not (tmp_path / "out" / "model.ckpt-40.index").exists()
     run(settings, **options, do_eval=True, do_predict=True, predict_file="dev.jsonl")
-    run(settings, **options, output_dir=str(tmp_path / "whole"))
-    assert_same_arrays(tmp_path / "out" / "model.ckpt-40", tmp_path / "whole" / "model.ckpt-40")
     scores = results_of(settings)
     assert scores["global_step"] == 40
     assert scores["eval_accuracy"] > 0.8
@@ -87,7 +76,7 @@ def test_a_stopped_run_resumes_exactly_learns_predicts_and_exports(settings, dat
 
 @pytest.mark.slow
 def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
-    run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=20.0, learning_rate=1e-2)
+    run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=5.0, learning_rate=1e-2)
     assert results_of(settings)["eval_accuracy"] > 0.2
     run(settings, output_dir=str(tmp_path / "teacher"), num_train_epochs=10.0)
     student = {"output_dir": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "soft_target_weight": 1.0}

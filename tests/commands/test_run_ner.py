@@ -4,16 +4,13 @@ import json
 import os
 import pathlib
 import random
-import re
 import shutil
 
 import numpy as np
 import pytest
 
-from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import character_scores, conlleval_report, find_entities, invalid_tags, score_tags
-from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of, assert_same_arrays, bytes_in, results_of
@@ -189,26 +186,6 @@ def test_sentences_per_line_are_as_good_as_columns(trained, copied, corpus, tmp_
     ]
 
 
-def in_iob1(tags):
-    before = ["O", *tags[:-1]]
-    return [
-        tag if tag[0] == "B" and previous[1:] == tag[1:] else re.sub("^B", "I", tag)
-        for previous, tag in zip(before, tags, strict=True)
-    ]
-
-
-@pytest.mark.slow
-def test_another_notation_is_learned_and_written(settings, corpus, tmp_path, caplog):
-    for split, sentences in corpus.items():
-        (tmp_path / CONLL_NAMES[split]).write_text(columns(sentences, in_iob1))
-    run(settings, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path))
-    assert results_of(settings)["eval_f1"] > 0.6
-    assert "break the rules" not in caplog.text
-    assert written_tags(settings)[0] == [in_iob1(tags) for _, tags in corpus["test"]]
-    num_entities = sum(len(find_entities(tags)) for _, tags in corpus["test"])
-    assert f"with {num_entities} phrases" in read(settings, "test_report.txt")
-
-
 def of_characters(words, tags):
     """Return the lines of a sentence as in KLUE, with a period after the last word."""
     lines = []
@@ -220,7 +197,7 @@ def of_characters(words, tags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["linear", "crf"])
+@pytest.mark.parametrize("head", ["linear", pytest.param("crf", marks=pytest.mark.endurance)])
 def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, head):
     for split, sentences in corpus.items():
         content = "".join(of_characters(*sentence) for sentence in sentences)
@@ -322,24 +299,10 @@ def test_document_context_fills_the_windows_of_a_document(trained, copied, corpu
     assert written_tags(copied)[0] == written_tags(trained[0])[0]
 
 
-@pytest.fixture(scope="module")
-def deep_model(tmp_path_factory):
-    """A tiny random model with four layers, as required by some choices of features."""
-    folder = tmp_path_factory.mktemp("deep")
-    config = BertConfig(
-        vocab_size=1182, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=64, initializer_range=0.1,
-    )  # fmt: skip
-    path = BertEncoder(config).save_checkpoint(folder / "model.ckpt")
-    return {"bert_config_file": str(folder / "bert_config.json"), "init_checkpoint": path}
-
-
 @pytest.mark.slow
-def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog):
-    frozen = {
-        **settings, **deep_model, "trainable_encoder": False, "feature_layers": "weighted_sum", "head": "bilstm",
-        "lstm_units": 6, "num_train_epochs": 1.0, "learning_rate": 1e-2,
-    }  # fmt: skip
+def test_a_frozen_encoder_is_run_once(settings, files_of_model, corpus, caplog):
+    frozen = {**settings, **files_of_model, "trainable_encoder": False, "feature_layers": "weighted_sum"}
+    frozen |= {"num_train_epochs": 1.0, "learning_rate": 1e-2}
     run(frozen, do_train=True, do_eval=True, do_predict=True)
     arrays, initial = arrays_of(f"{frozen['output_dir']}/model.ckpt-12"), arrays_of(frozen["init_checkpoint"])
     assert_same_arrays(arrays, initial, [name for name in initial if name.startswith("bert/")])

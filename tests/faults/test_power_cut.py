@@ -158,9 +158,10 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.endurance)])
+def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded
-    for number, (_, contents) in enumerate(cuts):
+    for number, (_, contents) in enumerate(cuts[::step]):
         folder = tmp_path / str(number)
         put(contents, folder)
         assert train(folder)[0], contents.keys()

@@ -55,9 +55,10 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
 
 
 @pytest.mark.slow
-def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.endurance)])
+def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole, tmp_path, step):
     whole, states = whole
-    for state in sorted(states.iterdir()):
+    for state in sorted(shutil.copytree(states, tmp_path / "states").iterdir())[::step]:
         assert train(state)[0], state
         assert_same_end(state, whole)
 
@@ -68,7 +69,7 @@ def test_the_step_is_traced_once_before_the_first_one(tmp_path):
     assert traced == [False]
 
 
-@pytest.mark.parametrize("stopped_in", [pytest.param(4, marks=pytest.mark.slow), 6])
+@pytest.mark.parametrize("stopped_in", [4, pytest.param(6, marks=[pytest.mark.slow, pytest.mark.endurance])])
 def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")
 

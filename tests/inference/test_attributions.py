@@ -69,7 +69,12 @@ MODELS = {
 
 
 @pytest.mark.parametrize(
-    "kind", ["labels", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("a number", "answers", "tags"))]
+    "kind",
+    [
+        "labels",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("answers", "tags")),
+        pytest.param("a number", marks=[pytest.mark.slow, pytest.mark.endurance]),
+    ],
 )
 def test_attributions_are_gradients_and_add_up(parts, kind):
     servable = MODELS[kind](parts)

@@ -52,8 +52,8 @@ def assert_alike(found, wanted):
         assert found == (pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted)
 
 
-SLOW = ["bert_several", "bert_number", "bert_masks", "bert_spans", "distilbert_labels", "electra_tags", "roberta_masks"]
-TOGETHER = ["bert_labels", "distilbert_spans", "electra_masks"]  # other families and heads together
+SLOW = ["bert_several", "bert_number", "bert_masks", "bert_spans", "distilbert_labels"]
+TOGETHER = ["bert_labels", "distilbert_spans", "electra_masks", "electra_tags", "roberta_masks"]  # families and heads
 FOLDERS = [
     *("bert_tags", "roberta_labels"),
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),

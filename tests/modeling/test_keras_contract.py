@@ -26,11 +26,16 @@ NUM_EXAMPLES, LENGTH, CLASSES = 6, 8, 3
 LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-VARIANTS = [name for name in CASES if ", " in name] + ["TaggingModel"]
+VARIANTS = [name for name in CASES if ", " in name or name in ("SpanModel", "TaggingModel", "MultipleChoiceModel")]
+REPEATED = ("ClassificationModel, weighted sum", "SpanModel, BiLSTM")  # in "TaggingModel, BiLSTM on a weighted sum"
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else []) for name in CASES]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS) + [pytest.mark.endurance] * (name in REPEATED))
+        for name in CASES
+    ],
 )
 def test_a_model_keeps_the_contract_of_keras(name, tmp_path):
     model_cases.check(CASES[name], tmp_path)

@@ -56,7 +56,7 @@ def test_parts_give_the_same_numbers(num_parts, config):
     assert len(encoder.weights) == num_weights == len(encoder.checkpoint_variables())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_every_call_gives_the_same_bits(dtype):
     config = dataclasses.replace(
         CONFIG, hidden_size=192, num_hidden_layers=12, intermediate_size=768, max_position_embeddings=32

@@ -489,6 +489,7 @@ def test_large_requests_of_many_connections_take_bounded_memory(server, stub):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_versions_change_and_the_server_ends_under_load(server, export_dir, write_export, tmp_path):
     """This must be the last test of the server, since it stops it."""
     write_export(tmp_path / "made", seed=2)

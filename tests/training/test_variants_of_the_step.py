@@ -119,12 +119,13 @@ def all_gradients(name):
     return gradients(TASKS[name](PLAIN), batch_of(name))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task_name", "options", "name"),
     [
         ("classification", PLAIN, "bias of last:1"),
-        pytest.param("classification", PLAIN, "last:1", marks=pytest.mark.slow),
-        pytest.param("pretraining", EncoderOptions(recompute_layers=True), "bias", marks=pytest.mark.slow),
+        ("classification", PLAIN, "last:1"),
+        ("pretraining", EncoderOptions(recompute_layers=True), "bias"),
     ],
 )
 def test_only_the_selected_weights_have_gradients_and_slots(task_name, options, name):

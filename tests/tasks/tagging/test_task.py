@@ -99,7 +99,7 @@ def batch_of(length):
     return batch
 
 
-@pytest.mark.parametrize("head", ["linear", "bilstm"])
+@pytest.mark.parametrize("head", ["linear", pytest.param("bilstm", marks=pytest.mark.slow)])
 def test_padding_changes_neither_tags_nor_loss(model_dir, head):
     keras.utils.set_random_seed(1)
     task = make_task(model_dir, head=head, lstm_units=8)

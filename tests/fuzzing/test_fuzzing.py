@@ -33,7 +33,7 @@ from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_labels
 
-HOW_MANY = [20, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
+HOW_MANY = [10, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 EVERY_SCRIPT = [*all_commands()]
 

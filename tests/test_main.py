@@ -29,14 +29,14 @@ def test_help_lists_the_scripts():
 
 @pytest.mark.parametrize("name", ["python -m official_bert", "official-bert"])
 def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
-    options = {"capture_output": True, "text": True, "check": True}
+    options = {"capture_output": True, "text": True, "check": True, "env": script_environment()}
     of_file = subprocess.run([sys.executable, "run_squad.py", "--help"], cwd=ROOT, **options).stdout
     if name == "official-bert":  # created by an installation
         command = [sys.executable, str(tmp_path / name)]
         (tmp_path / name).write_text("from official_bert.__main__ import main\n\nmain()\n")
     else:
         command = [sys.executable, "-m", "official_bert"]
-    process = subprocess.run([*command, "run_squad", "--help"], env=script_environment(), **options)
+    process = subprocess.run([*command, "run_squad", "--help"], **options)
     assert process.stdout == of_file.replace("python run_squad.py", f"{name} run_squad")
 
 

@@ -82,6 +82,7 @@ AT_TOY_SIZE = {
 
 # Like others, except for lengths or data.
 REPEATED = (
+    "domain.flags",
     "electra_hour.flags",
     "electra_hour_512.flags",
     "korquad.flags",
@@ -99,7 +100,7 @@ REPEATED = (
         for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # records are made by other recipes
     ],
 )
-def test_a_recipe_runs(name, paths, tmp_path):
+def test_a_recipe_runs(name, paths, tmp_path, forked_children):
     own = dict(paths, OUTPUT=tmp_path / "out", TRAIN=GOLDEN / "inputs" / "squad_v1.json")
     if name == "squad2.flags":
         own["TRAIN"] = GOLDEN / "inputs" / "squad_v2.json"
@@ -135,7 +136,8 @@ def run(name, paths):
 )
 def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
     config = json.loads((ROOT / "recipes" / "ablations" / "bert.json").read_text())
-    (tmp_path / "bert.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    (tmp_path / "bert.json").write_text(json.dumps(config | small))
     toys = {"CORPUS": paths["CORPUS"], "HELDOUT": paths["CORPUS"], "VOCAB": ROOT / "vocab" / "demo_uncased.txt"}
     toys |= {"TASK": "MRPC", "DATA": paths["folder"] / "mrpc", "OUTPUT": tmp_path, "STEPS": "2", "LENGTH": "32"}
     toys |= {"CONFIG": tmp_path / "bert.json", "BATCH": "8", "EPOCHS": "0.5"}

@@ -52,14 +52,17 @@ def contents(folder):
 
 
 SHARDED = {"sampling": "sharded", "num_processes": 2}
-HOW = pytest.mark.parametrize("how", [{}, SHARDED], ids=["serial", "sharded"])
 SCRIPT = "create_pretraining_data.py"
 
 
 @pytest.mark.parametrize(
     ("how", "num_kills"),
-    [({}, 1), *(pytest.param(how, 10, marks=pytest.mark.slow) for how in ({}, SHARDED))],
-    ids=["serial, once", "serial", "sharded"],
+    [
+        ({}, 1),
+        pytest.param(SHARDED, 4, marks=pytest.mark.slow),
+        *(pytest.param(how, 10, marks=[pytest.mark.slow, pytest.mark.endurance]) for how in ({}, SHARDED)),
+    ],
+    ids=["serial, once", "sharded, some", "serial", "sharded"],
 )
 def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_file, tmp_path, how, num_kills):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -93,7 +96,7 @@ def processes_of_group(number):
 
 
 @pytest.mark.slow
-@HOW
+@pytest.mark.parametrize("how", [pytest.param({}, marks=pytest.mark.endurance), SHARDED], ids=["serial", "sharded"])
 @pytest.mark.parametrize("sign", SIGNALS)
 def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(
     corpus, vocab_file, whole, tmp_path, how, sign

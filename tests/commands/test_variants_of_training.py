@@ -62,6 +62,7 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ({"head": "bilstm", "trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other"),
         ({"lstm_units": 3}, "--lstm_units needs --head=bilstm"),
         ({"backend": "jax", "use_xla": True}, "--use_xla is not needed: --backend=jax always compiles with XLA"),
+        ({"attention": "fused"}, "--attention=fused needs --backend=jax: TensorFlow has no fused attention"),
         ({"backend": "jax", "unpad": True}, "--unpad cannot be used with --backend=jax, which needs batches of fixed"),
         ({"backend": "jax", "use_tpu": True}, "--use_tpu belongs to TensorFlow; --backend=jax uses the TPU of its"),
         ({"backend": "jax", "num_tpu_cores": 4}, "--num_tpu_cores belongs to TensorFlow; --backend=jax"),

@@ -3,6 +3,7 @@ r"""Training steps per second on the CPU, compared with PyTorch's `transformers`
   python benchmarks/training_step.py
   python benchmarks/training_step.py --bfloat16 --shapes 4x256 6x384 12x768
   python benchmarks/training_step.py --unpad
+  python benchmarks/training_step.py --backends --shapes 2x128 6x384 4x768
 
 The first compares pretraining with `BertForPreTraining`. Both sides have the same shapes and number of parameters,
 dropout, and AdamW with clipping: batch 32 x 128 tokens, 20 predictions, vocabulary 30,522. The peer computes logits at
@@ -13,6 +14,8 @@ all 128 positions, as `transformers` does; ours only at the 20 masked ones, as t
 
 --unpad compares steps with and without the flag: pretraining with 10% and 40% padding, and fine-tuning on 32 pairs with
 the lengths of MRPC's (25 to 85 wordpieces, 53 on average), padded to 128, as with `--nodynamic_padding`.
+
+--backends compares the same step on JAX with that on TensorFlow, with 16 x 128 tokens.
 
 The sides alternate in separate processes.
 """
@@ -117,9 +120,10 @@ def classification_step(architecture, batch, encoder_options, **plan_options):
 
 def step_of(task, batch, **options):
     """Return a training step of a task that reuses one batch; the options are those of `TrainingPlan`."""
+    import keras
     import tensorflow as tf
 
-    from official_bert.training.step import TrainingSteps
+    from official_bert.training.devices import open_cluster
     from official_bert.training.task import TrainingPlan
 
     batch_size = batch["input_ids"].shape[0]
@@ -131,8 +135,9 @@ def step_of(task, batch, **options):
         random_seed=1,
         **options,
     )
-    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
-    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    cluster = open_cluster(backend=keras.backend.backend())
+    steps = cluster.training_steps(task, task.build_model(), plan)
+    iterator = iter(cluster.distribute(tf.data.Dataset.from_tensors(batch).repeat()))
     return lambda: steps.take(iterator, 1)
 
 
@@ -210,6 +215,8 @@ def measure(side: str, work: str, shape: str, number_type: str, num_steps: int) 
     """Return the steps per second of one side."""
     if work in LENGTHS:
         step = padded_step(work, shape, side)
+    elif side in ("jax", "tensorflow"):
+        step = our_step(architecture_of(shape), make_batch(16))
     elif side == "transformers":
         make = peer_step if work == "training" else peer_prediction
         step = make(architecture_of(shape), is_autocast=number_type == "bfloat16")
@@ -236,6 +243,7 @@ def main() -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--bfloat16", action="store_true", help="compare bfloat16 with float32 and transformers")
     kind.add_argument("--unpad", action="store_true", help="compare --unpad with padding")
+    kind.add_argument("--backends", action="store_true", help="compare JAX with TensorFlow")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=NUM_STEPS, help="steps per round")
     parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)  # for the processes that measure one side
@@ -246,7 +254,13 @@ def main() -> None:
 
     def alternate(unit: str, ours: tuple[str, ...], peer: tuple[str, ...]) -> None:
         sides = [
-            lambda side=side: measure_in_process(__file__, f"--steps={flags.steps}", "--side", *side)
+            lambda side=side: measure_in_process(
+                __file__,
+                f"--steps={flags.steps}",
+                "--side",
+                *side,
+                environment={"KERAS_BACKEND": "jax" if side[0] == "jax" else "tensorflow"},
+            )
             for side in (ours, peer)
         ]
         compare(unit, *sides, peer[0], rounds=flags.rounds)
@@ -257,6 +271,9 @@ def main() -> None:
                 padding = 1 - padded_batch(work)["input_mask"].mean()
                 print(f"Leaving padding out: {work}, {padding:.1%} of the positions are padding", flush=True)
                 alternate("steps/s", ("unpadded", work, shape, "float32"), ("padded", work, shape, "float32"))
+        elif flags.backends:
+            print(f"Libraries: {architecture_of(shape)}, batch 16 x {LENGTH}, float32, CPU", flush=True)
+            alternate("steps/s", ("jax", "training", shape, "float32"), ("tensorflow", "training", shape, "float32"))
         elif flags.bfloat16:
             for work in WORK:
                 for peer, number_type in (("float32", "float32"), ("transformers", "bfloat16")):

@@ -90,8 +90,8 @@ def splade(hidden, input_mask, word_embeddings, bias, pooling: str = SPLADE, tra
     if training:
         pooled = keras.remat(pooled)  # the backward pass computes the logits again instead of keeping them
     num_rows, length, _ = ops.shape(hidden)
-    at_once = ops.maximum(_POSITIONS_AT_ONCE // length, 1)
-    num_blocks = ops.maximum(-(-num_rows // at_once), 1)  # rounds up
+    at_once = _at_least_one(_POSITIONS_AT_ONCE // length)
+    num_blocks = _at_least_one(-(-num_rows // at_once))  # rounds up
 
     def blocks(tensor):
         """Pad float [B, ...] with zeros, and reshape to [blocks, b, ...]."""
@@ -101,6 +101,10 @@ def splade(hidden, input_mask, word_embeddings, bias, pooling: str = SPLADE, tra
     parts = blocks(hidden), blocks(ops.cast(input_mask, "float32"))  # TensorFlow warns of integers in `remat`
     vectors = ops.map(lambda part: pooled(*part, word_embeddings, bias), parts)  # [blocks, b, V]
     return ops.reshape(vectors, (-1, vectors.shape[-1]))[:num_rows]
+
+
+def _at_least_one(number):
+    return max(number, 1) if isinstance(number, int) else ops.maximum(number, 1)  # JAX needs known sizes as integers
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:

@@ -52,6 +52,8 @@ def unjoined_texts(inputs: Mapping[str, Any], length: int | None = None) -> dict
     starts = ops.cumsum(lengths, axis=1) - lengths
     if length is None:
         length = ops.maximum(ops.max(lengths), 1)  # a replica's part of a batch may have only padding examples
+    elif (size := inputs["input_ids"].shape[1]) is not None:
+        length = min(length, size)
     offsets = ops.arange(length, dtype="int32")
     is_real = offsets < ops.expand_dims(lengths, -1)  # [B, K, length]
     places = ops.where(is_real, ops.expand_dims(starts, -1) + offsets, 0)

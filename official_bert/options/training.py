@@ -358,6 +358,11 @@ class TrainingOptions(
         return {name.removeprefix("adam_"): getattr(self, name) for name in _OF_OPTIMIZER if self.is_given(name)}
 
     @property
+    def uses_xla(self) -> bool:
+        """True if XLA compiles the steps on CPU or GPU: then no shape may depend on values."""
+        return self.use_xla or self.backend == JAX
+
+    @property
     def num_trained_layers(self) -> int | None:
         """The number of layers to train, counted from the last; None for all."""
         return None if self.train_layers is None else int(_LAST.fullmatch(self.train_layers)[1])

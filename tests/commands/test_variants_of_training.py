@@ -1,6 +1,8 @@
 """Whole runs with options for memory, speed, precision and batches: hardly other results, and what is refused."""
 
 import json
+import os
+import pathlib
 import re
 import shutil
 import sys
@@ -13,8 +15,10 @@ from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.training.devices import _of_cpu, _of_gpus, dtype_policy
 from official_bert.training.run_folder import read_results
-from tests.commands.conftest import assert_same_arrays, json_lines
-from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error, run_here
+from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
+from tests.conftest import UNMASKED_RECORDS, assert_fails, assert_refused, prints_error, run_cold, run_here
+from tests.exports import assert_same
+from tests.training.short_runs import pretraining_flags, runs_of_all_tasks
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,6 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ({"head": "bilstm", "trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other"),
         ({"lstm_units": 3}, "--lstm_units needs --head=bilstm"),
         ({"backend": "jax", "use_xla": True}, "--use_xla is not needed: --backend=jax always compiles with XLA"),
-        ({"attention": "fused"}, "--attention=fused needs --backend=jax: TensorFlow has no fused attention"),
         ({"backend": "jax", "unpad": True}, "--unpad cannot be used with --backend=jax, which needs batches of fixed"),
         ({"backend": "jax", "use_tpu": True}, "--use_tpu belongs to TensorFlow; --backend=jax uses the TPU of its"),
         ({"backend": "jax", "num_tpu_cores": 4}, "--num_tpu_cores belongs to TensorFlow; --backend=jax"),
@@ -215,3 +218,43 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
     flags["output_dir"] = str(broken_off(folder, tmp_path / "other", 3))
     with prints_error("--train_batch_tokens=128, .* did not count examples; leave it out"):
         train()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "changes"), [("classification", {}), ("tagging", {"head": "crf"})])
+def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file, tmp_path, monkeypatch, task, changes):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiles faster
+    model = {name: settings[name] for name in ("bert_config_file", "init_checkpoint")}
+    runs = runs_of_all_tasks(tmp_path, model, records_file, settings["vocab_file"], head_dropout=0.0)
+    command, flags = runs[task]
+    flags |= {**changes, "dynamic_padding": False}
+    first, second = (str(tmp_path / name) for name in ("tensorflow", "jax"))
+    run_here(command, **flags, output_dir=first)
+    export = {"do_export": True, "export_dir": str(tmp_path / "serving")}
+    flags["init_checkpoint"] = f"{first}/model.ckpt-0"  # random weights of a head depend on the library
+    result = run_cold(command, **flags, **export, output_dir=second, backend="jax")
+    assert result.code == 0, result
+    assert "JAX: 1 device (cpu)" in result.errors and f"exported {tmp_path}/serving/1" in result.errors
+    names, others = ({name for name in os.listdir(folder) if "tfevents" not in name} for folder in (first, second))
+    assert names == others
+    assert read_results(f"{second}/eval_results.txt") == pytest.approx(
+        read_results(f"{first}/eval_results.txt"), abs=1e-4
+    )
+    for step in (0, 6):
+        for name, array in arrays_of(f"{first}/model.ckpt-{step}").items():
+            np.testing.assert_allclose(CheckpointReader(f"{second}/model.ckpt-{step}").read(name), array, atol=1e-4)
+    texts = ["the snow is warm", "the harbour of the broken town"]
+    answers, exported = (
+        json.loads(json.dumps(Predictor(path)(texts), default=vars)) for path in (second, tmp_path / "serving")
+    )
+    assert_same(exported, answers)
+
+
+@pytest.mark.slow
+def test_a_damaged_record_on_jax_is_one_line(records_file, model_dir, tmp_path):
+    content = bytearray(pathlib.Path(records_file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "train.tfrecord").write_bytes(content)
+    flags = pretraining_flags(tmp_path / "train.tfrecord", model_dir, output_dir=tmp_path / "out", num_train_steps=90)
+    result = run_cold("run_pretraining", **flags, backend="jax")
+    assert_fails(result, f"{tmp_path}/train.tfrecord: record ")

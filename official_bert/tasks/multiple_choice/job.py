@@ -141,7 +141,7 @@ class MultipleChoiceJob(FinetuningJob):
             bert_config,
             num_choices=num_choices or (self._train.task.num_choices if self._train else 2),
             max_seq_length=config.max_seq_length,
-            is_padded_to_longest=config.pads_dynamically and not config.use_xla,
+            is_padded_to_longest=config.pads_dynamically and not config.uses_xla,
             trainable_encoder=config.trainable_encoder,
             encoder_options=encoder_options(config),
             **config.model_options,

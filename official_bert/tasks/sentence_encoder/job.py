@@ -222,7 +222,7 @@ class SentenceEncoderJob(FinetuningJob):
             ),
             exported_size=config.vector_size if config.do_export else 0,
             num_classes=num_classes,
-            is_padded_to_longest=config.pads_dynamically and not config.use_xla,
+            is_padded_to_longest=config.pads_dynamically and not config.uses_xla,
             bm25=self._bm25(bert_config.vocab_size) if BM25 in config.poolings and self._train else None,
             encoder_options=encoder_options(config),
             **config.model_options,

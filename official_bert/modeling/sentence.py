@@ -224,5 +224,9 @@ def _shortened(texts: Mapping[str, Any], start: int, end: int) -> dict[str, Any]
 
 
 def normalized(vectors):
-    """Scale vectors, float [..., D], to length 1; a zero vector stays zero."""
-    return ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
+    """Scale vectors, float [..., D], to length 1; a zero vector stays zero.
+
+    In JAX, the gradient of Keras's `normalize` at 0 is NaN.
+    """
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return vectors * ops.rsqrt(ops.maximum(squares, 1e-24))

@@ -18,6 +18,7 @@ from official_bert.modeling.blocks import dense
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.sentence import normalized
 from official_bert.modeling.token_model import complete_inputs, is_needed
 from official_bert.options.training import TrainingOptions
 
@@ -335,14 +336,9 @@ def hidden_state_loss(student: Sequence[Tensor], teacher: Sequence[Tensor], inpu
     return WeightedSum(ops.sum(differences * is_real), ops.sum(is_real))
 
 
-def l2_normalize(vectors: Tensor) -> Tensor:
-    """Scale vectors, [..., D], to length 1; in JAX, the gradient of Keras's `normalize` at 0 is NaN."""
-    return vectors * ops.rsqrt(ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-12))
-
-
 def cosine_loss(student: Tensor, teacher: Tensor, input_mask: Tensor) -> WeightedSum:
     """Return 1 - the cosine similarity of two layers, float [B, S, D], averaged over unpadded positions."""
-    student, teacher = (l2_normalize(ops.cast(layer, "float32")) for layer in (student, teacher))
+    student, teacher = (normalized(ops.cast(layer, "float32")) for layer in (student, teacher))
     distances = 1 - ops.sum(student * teacher, axis=-1)  # [B, S]
     is_real = ops.cast(input_mask, "float32")
     return WeightedSum(ops.sum(distances * is_real), ops.sum(is_real))

@@ -5,7 +5,6 @@ import os
 import signal
 
 import keras
-import tensorflow as tf
 
 from official_bert.options.training import FinetuningOptions
 from official_bert.training.finetuning import create_evaluator, has_stopped_early
@@ -31,7 +30,7 @@ def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step:
     if has_stopped_early(config):
         return True, []
     keras.backend.clear_session()  # numbering of names restarts, as in a new process
-    trainer = Trainer(SumTask(during_tracing), tf.distribute.get_strategy(), seed=1)
+    trainer = Trainer(SumTask(during_tracing), seed=1, backend=keras.backend.backend())
     evaluated = []
 
     def scores_at(step):

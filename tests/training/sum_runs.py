@@ -5,7 +5,6 @@ import os
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.training.loop import Trainer
@@ -17,7 +16,7 @@ SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_chec
 def train(folder, make_batches=batches, evaluate=None, callbacks=(), **changes):
     """Train; return whether training finished."""
     keras.backend.clear_session()  # numbering of names restarts, as in a new process
-    trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
+    trainer = Trainer(SumTask(), seed=1, backend=keras.backend.backend())
     plan = dataclasses.replace(SHORT, **changes)
     files = {"output_dir": str(folder), "init_checkpoint": None}
     return trainer.train(plan, make_batches, **files, evaluate=evaluate, callbacks=callbacks)

@@ -1,7 +1,9 @@
 """A task so small that a test can train it many times; the loop, the files and the signals are the real ones."""
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from official_bert.data.schema import RecordSchema
 from official_bert.training.task import TrainingPlan, WeightedSum
@@ -25,7 +27,7 @@ class SumModel(keras.Model):
         super().__init__()
         self.norm = keras.layers.LayerNormalization(name="LayerNorm")
         self.dense = keras.layers.Dense(1)
-        self({"numbers": tf.zeros([1, 3])})
+        self({"numbers": np.zeros([1, 3], np.float32)})
 
     def call(self, batch, training=False):
         return self.dense(self.norm(batch["numbers"]))[:, 0]
@@ -44,8 +46,8 @@ class SumTask:
 
     def losses(self, outputs, batch):
         self._during_tracing()
-        errors = tf.square(outputs - tf.reduce_sum(batch["numbers"], axis=1))
-        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.train_batch_size)))}
+        errors = ops.square(outputs - ops.sum(batch["numbers"], axis=1))
+        return {"squared": WeightedSum(ops.sum(errors), ops.convert_to_tensor(float(PLAN.train_batch_size)))}
 
     def predictions(self, outputs, batch):
         raise NotImplementedError

@@ -50,16 +50,6 @@ def log_of(logs, index):
 
 
 @pytest.fixture(scope="module")
-def quiet_model(tmp_path_factory, model_dir):
-    """A model of one layer without dropout, whose masks differ between devices by design."""
-    folder = tmp_path_factory.mktemp("model")
-    config = json.loads((model_dir / "bert_config.json").read_text())
-    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=1)
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    return {"bert_config_file": str(folder / "bert_config.json"), "init_checkpoint": str(model_dir / "bert_model.ckpt")}
-
-
-@pytest.fixture(scope="module")
 def runs(tmp_path_factory, quiet_model, records_file, vocab_file):
     data = tmp_path_factory.mktemp("data")
     return runs_of_all_tasks(data, quiet_model, records_file, vocab_file, head_dropout=0.0)

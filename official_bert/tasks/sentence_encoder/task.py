@@ -11,7 +11,7 @@ from official_bert.config.bert_config import TEXT_LENGTHS, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel
+from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel, normalized
 from official_bert.options.groups import check_vector_size
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
@@ -20,7 +20,6 @@ from official_bert.training.task import (
     Tensor,
     WeightedSum,
     gather_over_replicas,
-    l2_normalize,
     mean_loss,
     replica,
     soft_cross_entropy,
@@ -232,7 +231,7 @@ class SentenceEncoderTask:
         """Scale vectors to length 1 for the losses that compare them by cosine similarity."""
         is_sparse = self._objective.regularizer_weights is not None
         is_scaled = loss != "triplet" and not (is_sparse and loss in _BY_DOT_PRODUCT)
-        return l2_normalize(vectors) if is_scaled else vectors
+        return normalized(vectors) if is_scaled else vectors
 
     def logits(self, outputs: Mapping[str, Tensor]) -> Tensor:
         return similarities(self._compared(outputs["vectors"]))

@@ -1,0 +1,214 @@
+"""Steps of all tasks from the same weights on any engine: their losses, and the weights after them."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, LoraSettings
+from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
+from official_bert.tasks.pretraining.task import ReplacedTokenTask
+from official_bert.tasks.sentence_encoder.data import example_schema
+from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
+from official_bert.tasks.tagging.task import TaggingTask
+from official_bert.training.cluster import Cluster
+from official_bert.training.step_base import TrainingSteps
+from official_bert.training.task import TEACHER_LOGITS, DistilledTask, HiddenStateTask, Task, TrainingPlan
+from tests.conftest import GOLDEN
+from tests.training.task_batches import CONFIG, LENGTH, PREDICTIONS, SIZE, TASKS, batch_of
+from tests.training.trajectory import golden_batches, golden_plan, golden_task, golden_trajectory
+
+MODEL = GOLDEN / "pretraining_model"
+RECOMPUTED = EncoderOptions(recompute_layers=True)
+LORA = EncoderOptions(lora=LoraSettings(2, 6.0, ("value", "dense")))
+PARTS = {"gradient_accumulation_steps": 2}
+
+
+class Row(NamedTuple):
+    make_task: Callable[[EncoderOptions], Task]
+    batch: Mapping[str, Any]
+    options: EncoderOptions = PLAIN
+    plan: Mapping[str, Any] = {}
+    num_devices: int = 1
+
+
+def classification(name="classification", **row):
+    return Row(TASKS[name], batch_of(name), **row)
+
+
+def crf(options):
+    return TaggingTask(CONFIG, num_tags=4, max_seq_length=LENGTH, head="crf", encoder_options=options)
+
+
+def choices(options):
+    sizes = {"num_choices": 3, "max_seq_length": LENGTH, "is_padded_to_longest": False}
+    return MultipleChoiceTask(CONFIG, **sizes, encoder_options=options)
+
+
+def sentences(loss, weights=None, **loss_options):
+    """Return a task, and whether one text is missing; with weights, of sparse vectors."""
+    head = {"poolings": ["splade"]} if weights else {"layers_after": [None]}
+    objective = Objective(loss, loss_options, vector_sizes=() if weights else (5,), regularizer_weights=weights)
+    schema = example_schema(LENGTH // 3, 3, CONFIG.vocab_size, 2)
+    numbers = tf.constant([[1, 2, 3], [4, 5, 6], [1, 7, 8], [9, 10, 0]])
+    return (
+        lambda options: SentenceEncoderTask(
+            CONFIG, schema, objective, is_padded_to_longest=False, encoder_options=options, **head
+        ),
+        {**batch_of("multiple choice"), "text_numbers": numbers},
+    )
+
+
+def replaced_tokens(options):
+    config = BertConfig.from_dict({**CONFIG.to_dict(), "family": "electra", "embedding_size": 12})
+    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "eval_batch_size": SIZE}
+    return ReplacedTokenTask(config, generator_size=0.5, encoder_options=options, **sizes)
+
+
+def distilled(options):
+    """Learn from logits in the records, and from the layers of a teacher."""
+    task = DistilledTask(TASKS["classification"](options), soft_target_weight=0.5, temperature=2.0)
+    return HiddenStateTask(
+        task,
+        teacher=CheckpointReader(str(MODEL / "bert_model.ckpt")),
+        teacher_config=BertConfig.from_json_file(str(MODEL / "bert_config.json")),
+        teacher_layers=[0, 2],
+        weight=0.1,
+    )
+
+
+def with_logits(batch):
+    return {**batch, TEACHER_LOGITS: tf.constant(np.random.default_rng(3).normal(size=[SIZE, 3]), tf.float32)}
+
+
+LAYERS = {
+    "num_trained_layers": 1,
+    "optimizer_options": {"layer_wise_lr_decay": 0.5, "bias_correction": True},
+    "nan_policy": "skip",
+}
+ROWS = {
+    "pretraining": lambda: classification("pretraining", options=RECOMPUTED, plan={"optimizer": "lamb"}),
+    "windows": lambda: classification("classification of windows", options=LORA),
+    "all layers": lambda: classification("classification by all layers", plan=LAYERS, num_devices=4),
+    "CRF": lambda: Row(crf, batch_of("tagging"), plan=PARTS, num_devices=2),
+    "contrastive": lambda: Row(*sentences("contrastive", temperature=0.05, symmetric=True), plan=PARTS, num_devices=2),
+    "distilled": lambda: Row(distilled, with_logits(batch_of("classification")), plan=PARTS),
+    "question answering": lambda: classification("question answering"),
+    "replaced tokens": lambda: Row(replaced_tokens, batch_of("pretraining")),
+    "LSTM": lambda: classification("tagging by an LSTM", plan={"train_only": "bias"}),
+    "multiple choice": lambda: Row(choices, batch_of("multiple choice"), options=LORA),
+    "sparse": lambda: Row(*sentences("triplet", (2.0, 3.0), margin=1.0), plan=PARTS),
+}
+
+
+def arrays_of(model: keras.Model, steps: TrainingSteps, history: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    named = {variable.path: variable for variable in model.trainable_variables} | steps.slots
+    return {**history, **{name: np.asarray(variable.value) for name, variable in named.items()}}
+
+
+def ten_steps(row: Row, cluster: Cluster) -> dict[str, np.ndarray]:
+    """Take ten steps from weights that do not depend on the engine."""
+    with cluster.scope():
+        task = row.make_task(row.options)
+        model = task.build_model()
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0  # that of heads
+    rng = np.random.default_rng(2)
+    for variable in sorted(model.weights, key=lambda each: each.path):
+        variable.assign(variable.path.endswith("gamma") + rng.normal(0, 0.2, variable.shape))
+    plan = TrainingPlan(train_batch_size=SIZE, num_train_steps=20, num_warmup_steps=2, learning_rate=1e-3, **row.plan)
+    steps = cluster.training_steps(task, model, plan)
+    batches = iter(cluster.distribute(tf.data.Dataset.from_tensors(row.batch).repeat()))
+    noise = rng.uniform(0.1, 0.9, [SIZE, PREDICTIONS, CONFIG.vocab_size]).astype(np.float32)
+    with mock.patch("keras.random.uniform", lambda *_, **__: keras.ops.convert_to_tensor(noise)):  # of sampled tokens
+        return arrays_of(model, steps, steps.take(batches, 10))
+
+
+def golden_steps(cluster: Cluster, calls: Sequence[int], *, size: int = 6, dropout: float = 0.0, options=PLAIN, **plan):
+    """Take the reference's steps in some calls; return the model, the steps and the scalars of each."""
+    golden = golden_trajectory()
+    task = golden_task(MODEL, dropout=dropout, encoder_options=options)
+    model = task.build_model()
+    load(CheckpointReader(str(MODEL / "bert_model.ckpt")), model.trainable_variables)
+    steps = cluster.training_steps(task, model, golden_plan(golden, random_seed=1, **plan))
+    batches = golden_batches(golden).map(lambda batch: {name: values[:size] for name, values in batch.items()})
+    batches = iter(cluster.distribute(batches))
+    parts = [steps.take(batches, count) for count in calls]
+    return model, steps, batches, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def resumed(cluster: Cluster) -> dict[str, np.ndarray]:
+    """Take steps with dropout, and then three more: twice from the same state, and once from another step."""
+    model, steps, _, _ = golden_steps(cluster, (2,), dropout=0.1)
+    state = [*model.trainable_variables, *steps.slots.values(), steps.step]
+    before = [np.array(variable.value) for variable in state]
+    found = {}
+    for number in range(3):
+        for variable, value in zip(state, before, strict=True):
+            variable.assign(value + number // 2 if variable is steps.step else value)
+        batches = iter(cluster.distribute(golden_batches(golden_trajectory())))
+        end = arrays_of(model, steps, steps.take(batches, 3))
+        found |= {f"{number} {name}": array for name, array in end.items()}
+    return found
+
+
+def overflowing(cluster: Cluster) -> dict[str, np.ndarray]:
+    """Take steps in float16, and then two whose loss scale is too large."""
+    options = EncoderOptions(dtype="mixed_float16")
+    model, steps, batches, history = golden_steps(cluster, (5,), options=options, gradient_accumulation_steps=3)
+    before = arrays_of(model, steps, {})
+    steps.loss_scale_state["loss_scale/scale"].assign(2.0**30)
+    found = steps.take(batches, 2)
+    after = arrays_of(model, steps, {})
+    changed = [name for name, array in before.items() if not np.array_equal(after[name], array)]
+    return {**history, "changed": np.array(changed), **{f"later {name}": values for name, values in found.items()}}
+
+
+def golden_row(cluster, calls=(12,), **options):
+    model, steps, _, history = golden_steps(cluster, calls, **options)
+    return arrays_of(model, steps, history)
+
+
+DROPOUT = {"size": 4, "dropout": 0.1, "calls": (6,)}
+GOLDEN_ROWS = {
+    "golden": lambda clusters: golden_row(clusters[2], (5, 7), gradient_accumulation_steps=3),
+    "dropout on 1": lambda clusters: golden_row(clusters[1], **DROPOUT),
+    "dropout on 4": lambda clusters: golden_row(clusters[4], **DROPOUT),
+    "dropout recomputed": lambda clusters: golden_row(clusters[1], **DROPOUT, options=RECOMPUTED),
+    "bfloat16": lambda clusters: golden_row(clusters[1], (5,), options=EncoderOptions(dtype="mixed_bfloat16")),
+    "float16": lambda clusters: overflowing(clusters[1]),
+    "resumed": lambda clusters: resumed(clusters[2]),
+}
+
+
+def main(path: str, *names: str) -> None:
+    """Write the arrays of some rows to a file, as "row|name", computed on virtual devices of JAX."""
+    import jax
+
+    from official_bert.training.jax_devices import JaxCluster
+
+    clusters = {count: JaxCluster(jax.devices()[:count]) for count in (1, 2, 4)}
+    found = {}
+    for name in names:
+        began = time.process_time()
+        if name in ROWS:
+            row = ROWS[name]()
+            arrays = ten_steps(row, clusters[row.num_devices])
+        else:
+            arrays = GOLDEN_ROWS[name](clusters)
+        found |= {f"{name}|{key}": array for key, array in arrays.items()}
+        print(name, time.process_time() - began, flush=True)
+    np.savez(path, **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

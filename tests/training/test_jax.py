@@ -1,0 +1,171 @@
+"""Training with JAX: the reference's and TensorFlow's steps on any number of devices, and runs that go on."""
+
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.support.files import KILL_AT_VARIABLE
+from official_bert.training.devices import open_cluster
+from tests.conftest import ROOT, run_here, script_command, script_environment
+from tests.faults.killing import scalars
+from tests.training.engine_steps import MODEL, ROWS, ten_steps
+from tests.training.short_runs import pretraining_flags
+from tests.training.trajectory import NOISE, golden_trajectory
+
+TASKS = ("pretraining", "all layers", "CRF", "contrastive")
+OTHER_TASKS = tuple(name for name in ROWS if name not in TASKS)  # their code is in the others, or only they have it
+SLOW = (*TASKS, "dropout on 1", "dropout on 4", "dropout recomputed", "resumed", "bfloat16", "float16")
+
+
+def on_jax(command, folder, code=0, **variables):
+    """Run a command on JAX, with four virtual devices and compiled steps that are kept in a folder."""
+    settings = {
+        "KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+    }  # fmt: skip
+    environment = script_environment() | settings | variables
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, cwd=ROOT)
+    assert process.returncode == code, process.stdout[-6000:] + process.stderr[-6000:]
+
+
+@pytest.fixture(scope="module")
+def steps_of(tmp_path_factory):
+    """Return a function from the names of rows to their arrays, {row: {name: array}}, of one process."""
+    folder, found = tmp_path_factory.mktemp("steps"), {}
+
+    def steps_of(*names):
+        if not found.keys() >= set(names):
+            on_jax([sys.executable, "-m", "tests.training.engine_steps", str(folder / "steps.npz"), *names], folder)
+            with np.load(folder / "steps.npz") as arrays:
+                for name in arrays.files:
+                    row, _, name_in_row = name.partition("|")
+                    found.setdefault(row, {})[name_in_row] = arrays[name]
+        return found
+
+    return steps_of
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_trajectory()
+
+
+def test_two_devices_of_three_parts_each_follow_the_reference(steps_of, golden):
+    found = steps_of("golden")["golden"]
+    np.testing.assert_allclose(found["loss"], golden["loss"], rtol=1e-4)
+    np.testing.assert_allclose(found["gradient_norm"][0], golden["grad_global_norm"][0], rtol=1e-5)
+    reference = CheckpointReader(str(MODEL / "trained_model.ckpt-12"))
+    assert {name for name in found if "/" in name} == {*reference.shapes} - {"global_step"}
+    for name in reference.shapes.keys() - {"global_step"}:
+        expected = reference.read(name)
+        np.testing.assert_allclose(found[name], expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
+
+
+def assert_close(found, expected, loss):
+    """Compare losses with a tolerance, and weights and slots with another."""
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        if "/" in name:  # key biases: their gradients are rounding errors
+            tolerance = 3e-5 if "key/bias" in name else 1e-5
+            np.testing.assert_allclose(found[name], array, atol=tolerance, err_msg=name)
+        elif name.endswith("loss"):
+            np.testing.assert_allclose(found[name], array, rtol=loss, atol=loss, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*TASKS, *(pytest.param(name, marks=pytest.mark.endurance) for name in OTHER_TASKS)])
+def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
+    """With frozen layers, LoRA, recomputed layers, a teacher, accumulation; some on several devices of JAX."""
+    found = steps_of(*(SLOW if name in SLOW else OTHER_TASKS))[name]
+    expected = ten_steps(ROWS[name](), open_cluster())
+    assert_close(found, expected, loss=1e-5)
+    assert expected["loss"][9] < expected["loss"][0] - 1e-3
+
+
+@pytest.mark.slow
+def test_dropout_depends_on_the_step_but_neither_on_devices_nor_recomputation_nor_history(steps_of):
+    found = steps_of(*SLOW)
+    for name in ("dropout on 4", "dropout recomputed"):
+        assert_close(found[name], found["dropout on 1"], loss=1e-6)
+    first, again, other = (
+        {name[2:]: array for name, array in found["resumed"].items() if name.startswith(f"{number} ")}
+        for number in range(3)
+    )
+    for name, array in first.items():
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+    assert abs(other["loss"][0] - first["loss"][0]) > 1e-3  # same weights, other masks
+
+
+@pytest.mark.slow
+def test_mixed_precision_stays_near_the_reference_and_overflows_change_nothing(steps_of, golden):
+    found = steps_of(*SLOW)
+    for name in ("bfloat16", "float16"):
+        np.testing.assert_allclose(found[name]["loss"], golden["loss"][:5], rtol=5e-3)
+        np.testing.assert_allclose(found[name]["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)
+    later = found["float16"]
+    assert later["later overflow_steps"].tolist() == [1, 1]
+    assert later["later loss_scale"].tolist() == [2.0**30, 2.0**29]
+    assert later["changed"].tolist() == []
+
+
+@pytest.mark.slow
+def test_runs_are_saved_stopped_and_repaired_as_with_tensorflow(tmp_path):
+    """The tests of these, in a process whose Keras computes with JAX."""
+    names = ("test_save_and_stop.py", "test_interruptions.py")
+    chosen = "not_finite or skipped or rollback or sigterm_stops or while_saving"
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "", "-k", chosen]
+    files = [str(ROOT / "tests" / "training" / name) for name in names]
+    on_jax([sys.executable, "-m", "pytest", *options, *files, f"--basetemp={tmp_path / 'runs'}"], tmp_path)
+
+
+def checkpoint_of(folder, step):
+    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.read(name) for name in sorted(reader.shapes)}
+
+
+def begun(folder, at):
+    """Copy a run as it was at a checkpoint."""
+    target = folder.parent / f"{folder.name} from {at}"
+    shutil.copytree(folder, target)
+    for path in target.glob("model.ckpt-*"):
+        if not path.name.startswith(f"model.ckpt-{at}."):
+            path.unlink()
+    (target / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{at}"\n')
+    return target
+
+
+@pytest.mark.slow
+def test_killed_runs_go_on_exactly_and_with_the_other_library(quiet_model, records_file, tmp_path):
+    flags = pretraining_flags(records_file, MODEL, **quiet_model, num_train_steps=6, save_checkpoints_steps=3)
+    flags |= {"iterations_per_loop": 1, "log_steps": 1, "keep_checkpoint_max": 0, "num_warmup_steps": 2}
+
+    def jax(folder, **more):
+        on_jax(script_command("run_pretraining", {**flags, "backend": "jax", "output_dir": folder}), tmp_path, **more)
+
+    whole, killed, tensorflow = (tmp_path / name for name in ("whole", "killed", "tensorflow"))
+    jax(whole)
+    jax(killed, code=-signal.SIGKILL, **{KILL_AT_VARIABLE: "step:5"})
+    jax(killed)
+    expected = checkpoint_of(whole, 6)
+    for name, array in checkpoint_of(killed, 6).items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+    assert scalars(killed) == scalars(whole)
+
+    run_here("run_pretraining", **flags, output_dir=tensorflow)
+    from_tensorflow, from_jax = begun(tensorflow, 3), begun(whole, 3)
+    jax(from_tensorflow)
+    run_here("run_pretraining", **flags, output_dir=from_jax)
+    for folder in (tensorflow, from_tensorflow, from_jax):
+        found = checkpoint_of(folder, 6)
+        assert found.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+        for line, expected_line in zip(scalars(folder), scalars(whole), strict=True):
+            assert line.pop("split") == expected_line.pop("split")
+            assert line == pytest.approx(expected_line, rel=1e-4)

@@ -168,6 +168,7 @@ def assert_all_there(tmp_path, flags):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_two_processes_predict(many_texts, tmp_path):
     """The loss of a process is tested in test_beam_pretraining_data.py."""
     flags = {**many_texts, "beam_args": TWO_PROCESSES}

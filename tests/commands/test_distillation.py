@@ -171,7 +171,8 @@ def test_layers_are_learned_through_projections(student, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["question answering", pytest.param("tagging", marks=pytest.mark.endurance)])
+@pytest.mark.endurance
+@pytest.mark.parametrize("task", ["question answering", "tagging"])
 def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
     task, tmp_path, files_of_model, one_layer_config_file, vocab_file
 ):

@@ -75,6 +75,7 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
     run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=5.0, learning_rate=1e-2)
     assert results_of(settings)["eval_accuracy"] > 0.2

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import create_pretraining_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
@@ -17,7 +16,6 @@ from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
-from official_bert.training.run_folder import read_results
 from tests.conftest import assert_refused, run_here
 from tests.export_fixtures import write_reviews
 from tests.exports import LABELS, TOLERANCE, predicted
@@ -117,32 +115,6 @@ def test_records_mask_whole_words(albert, tmp_path, corpus_file):
             assert ids[position + 1] not in continues or position + 1 in masked
             num_words += ids[position + 1] in continues
     assert num_words > 20
-
-
-@pytest.mark.slow
-def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_exported(albert, tmp_path, corpus_file):
-    records = str(tmp_path / "train.tfrecord")
-    flags = {"spm_model_file": albert["spm_model_file"], "max_seq_length": 48, "sentence_order": True}
-    run_here(
-        "create_pretraining_data", input_file=corpus_file, output_file=records, dupe_factor=1, masking="none", **flags
-    )
-    flags |= {**albert, "input_file": records, "output_dir": str(tmp_path / "out"), "num_train_steps": 4}
-    flags |= {"train_batch_size": 8, "dynamic_masking": True, "do_whole_word_mask": True, "num_warmup_steps": 2}
-    run_here(
-        "run_pretraining", **flags, do_train=True, do_eval=True, do_export=True, export_dir=str(tmp_path / "export")
-    )
-    scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
-    assert {"sentence_order_accuracy", "sentence_order_loss"} < scores.keys()
-    assert not any(name.startswith("next_sentence") for name in scores)
-    config = BertConfig.from_json_file(albert["bert_config_file"])
-    trained = CheckpointReader(str(tmp_path / "out"))
-    assert trained.shapes["cls/predictions/transform/dense/kernel"] == (config.hidden_size, config.embedding_size)
-    text = "The smith of [MASK] has 2,000, [MASK]s."
-    ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
-    assert [len(candidates) for candidates in ours] == [5, 5]
-    for mine, others in zip(ours, exported, strict=True):
-        probabilities = [[candidate.probability for candidate in candidates] for candidates in (mine, others)]
-        np.testing.assert_allclose(*probabilities, atol=1e-6)
 
 
 def test_hugging_face_folders_keep_the_model_file(albert, tmp_path):

@@ -95,8 +95,8 @@ def test_it_computes_what_transformers_computed(case):
 
 
 def marked(case):
-    """Return the case with its marks: by default one family, with `slow` one head of each, with `endurance` all."""
-    if case.name != "ForSequenceClassification":
+    """Return the case with its marks: by default one family, with `slow` one head of others, with `endurance` all."""
+    if case.name != "ForSequenceClassification" or case.parent.name in ("distilbert", "roberta"):
         marks = [pytest.mark.slow, pytest.mark.endurance]
     else:
         marks = [pytest.mark.slow] * (case.parent.name != "bert")

@@ -30,7 +30,7 @@ KINDS = {
 
 # Each is trained, exported and called in a separate process.
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["windows", pytest.param("features", marks=pytest.mark.endurance)])
 def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_path, kind):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):

@@ -267,14 +267,8 @@ def test_a_large_request_is_computed_in_parts(server, expected):
 
 # Servers of the other tasks answer in test_ui.py, too.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "task",
-    [
-        pytest.param(task, marks=[pytest.mark.endurance] * (task != "pretraining"))
-        for task in TASKS
-        if task != "classification"
-    ],
-)
+@pytest.mark.endurance
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "classification"])
 def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_path):
     path = write_export(tmp_path / task, task)
     export = tf.saved_model.load(path)

@@ -105,7 +105,7 @@ def letter_pair(path, letters, settings):
         UNCASED,  # with the most normalization
         pytest.param(CASED, marks=pytest.mark.slow),
         pytest.param(ACCENTED, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param(PRESPLIT, marks=pytest.mark.slow),
+        pytest.param(PRESPLIT, marks=[pytest.mark.slow, pytest.mark.endurance]),
         pytest.param(STRIPPED, marks=[pytest.mark.slow, pytest.mark.endurance]),
         pytest.param(WHOLE, marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],

@@ -79,8 +79,11 @@ def plain_ids(processor, text):
     [
         ("albert", True),
         pytest.param("kobert", False, marks=pytest.mark.slow),
-        pytest.param("albert", False, marks=pytest.mark.slow),
-        *(pytest.param(variant, True, marks=pytest.mark.slow) for variant in list(VARIANTS)[1:]),
+        pytest.param("albert", False, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        *(
+            pytest.param(variant, True, marks=[pytest.mark.slow] + [pytest.mark.endurance] * (variant == "kobert"))
+            for variant in list(VARIANTS)[1:]
+        ),
     ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):

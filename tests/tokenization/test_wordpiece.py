@@ -55,10 +55,7 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [
-        pytest.param(it, marks=[pytest.mark.endurance] * (name not in ("uncased", "cased")), id=name)
-        for name, it in SETTINGS.items()
-    ],
+    [pytest.param(it, marks=[pytest.mark.endurance] * (name != "uncased"), id=name) for name, it in SETTINGS.items()],
 )
 def test_every_single_character_gives_what_the_plain_rules_give(settings):
     tokenizer = BasicTokenizer(**settings.recorded)

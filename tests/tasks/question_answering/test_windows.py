@@ -122,7 +122,15 @@ def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [pytest.param(it, marks=[pytest.mark.slow] * (name != "uncased"), id=name) for name, it in SETTINGS.items()],
+    [
+        pytest.param(
+            it,
+            marks=[pytest.mark.slow] * (name != "uncased")
+            + [pytest.mark.endurance] * (name in ("accented", "stripped", "whole")),
+            id=name,
+        )
+        for name, it in SETTINGS.items()
+    ],
 )
 def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_file, tmp_path):
     vocab, tokenizer = load_vocab(vocab_file), FullTokenizer(vocab_file, **settings._asdict())

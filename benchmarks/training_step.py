@@ -47,16 +47,18 @@ def architecture_of(shape: str) -> dict[str, int]:
     }
 
 
-def make_batch(batch_size: int = BATCH, length: int = LENGTH) -> dict[str, np.ndarray]:
+def make_batch(
+    batch_size: int = BATCH, length: int = LENGTH, num_predictions: int = PREDICTIONS
+) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     return {
         "input_ids": rng.integers(1000, VOCABULARY, [batch_size, length]),
         "input_mask": np.ones([batch_size, length], np.int64),
         "segment_ids": (np.arange(length) >= length // 2).astype(np.int64) * np.ones([batch_size, 1], np.int64),
         "masked_lm_positions": np.stack(
-            [np.sort(rng.choice(length, PREDICTIONS, replace=False)) for _ in range(batch_size)]
+            [np.sort(rng.choice(length, num_predictions, replace=False)) for _ in range(batch_size)]
         ),
-        "masked_lm_ids": rng.integers(1000, VOCABULARY, [batch_size, PREDICTIONS]),
+        "masked_lm_ids": rng.integers(1000, VOCABULARY, [batch_size, num_predictions]),
         "next_sentence_labels": rng.integers(0, 2, [batch_size]),
     }
 

@@ -218,9 +218,13 @@ class TrainingRun:
                 self.steps.compile(iterator)
         except Terminated:
             return False  # the last checkpoint is of this step
-        with Progress(
-            "training", self.plan.num_train_steps, "steps", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
-        ) as progress:
+        closing = contextlib.closing if hasattr(iterator, "close") else contextlib.nullcontext  # JAX's has a thread
+        with (
+            closing(iterator),
+            Progress(
+                "training", self.plan.num_train_steps, "steps", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
+            ) as progress,
+        ):
             self.model.stop_training = False
             self._callbacks.on_train_begin()
             self._callbacks.on_epoch_begin(start // self.plan.log_steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 
 import keras
 import numpy as np
@@ -19,7 +20,12 @@ def train(folder, make_batches=batches, evaluate=None, callbacks=(), **changes):
     trainer = Trainer(SumTask(), seed=1, backend=keras.backend.backend())
     plan = dataclasses.replace(SHORT, **changes)
     files = {"output_dir": str(folder), "init_checkpoint": None}
-    return trainer.train(plan, make_batches, **files, evaluate=evaluate, callbacks=callbacks)
+    others = threading.enumerate()
+    is_complete = trainer.train(plan, make_batches, **files, evaluate=evaluate, callbacks=callbacks)
+    for thread in set(threading.enumerate()) - set(others):  # that reads batches ahead
+        thread.join(5)
+        assert not thread.is_alive()
+    return is_complete
 
 
 def saved_steps(folder):

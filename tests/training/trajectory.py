@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.task import TrainingPlan
@@ -44,3 +45,14 @@ def golden_batches(golden):
         name: values.astype(np.float32 if name == "masked_lm_weights" else np.int32) for name, values in columns.items()
     }
     return tf.data.Dataset.from_tensor_slices(columns)
+
+
+def assert_follows_the_reference(history, found, golden, model_dir):
+    """Compare the scalars of twelve steps, and the weights and slots after them, by name."""
+    np.testing.assert_allclose(history["loss"], golden["loss"], rtol=1e-4)
+    np.testing.assert_allclose(history["gradient_norm"][0], golden["grad_global_norm"][0], rtol=1e-5)
+    reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
+    assert set(reference.shapes) == {*found, "global_step"}
+    for name, array in found.items():
+        expected = reference.read(name)
+        np.testing.assert_allclose(array, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)

@@ -104,7 +104,7 @@ ROWS = {
     "replaced tokens": lambda: Row(replaced_tokens, batch_of("pretraining")),
     "LSTM": lambda: classification("tagging by an LSTM", plan={"train_only": "bias"}),
     "multiple choice": lambda: Row(choices, batch_of("multiple choice"), options=LORA),
-    "sparse": lambda: Row(*sentences("triplet", (2.0, 3.0), margin=1.0), plan=PARTS),
+    "sparse": lambda: Row(*sentences("triplet", (2.0, 3.0), margin=1.0), plan=PARTS | {"learning_rate": 1e-4}),
 }
 
 
@@ -124,7 +124,8 @@ def ten_steps(row: Row, cluster: Cluster) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(2)
     for variable in sorted(model.weights, key=lambda each: each.path):
         variable.assign(variable.path.endswith("gamma") + rng.normal(0, 0.2, variable.shape))
-    plan = TrainingPlan(train_batch_size=SIZE, num_train_steps=20, num_warmup_steps=2, learning_rate=3e-4, **row.plan)
+    settings = {"num_train_steps": 20, "num_warmup_steps": 2, "learning_rate": 3e-4, **row.plan}
+    plan = TrainingPlan(train_batch_size=SIZE, **settings)
     steps = cluster.training_steps(task, model, plan)
     batches = iter(cluster.distribute(tf.data.Dataset.from_tensors(row.batch).repeat()))
     noise = rng.uniform(0.1, 0.9, [SIZE, PREDICTIONS, CONFIG.vocab_size]).astype(np.float32)

@@ -335,6 +335,7 @@ def run_on_tensorflow(config_class: type, function: Callable[..., Any], *argumen
 def _called_on_tensorflow(call: tuple[int, type, bytes]) -> Any:
     verbosity, config_class, pickled = call
     define_flags(config_class, flags.FLAGS)
+    flags.FLAGS.mark_as_parsed()  # otherwise absl warns of log lines before flags are parsed
     _format_log()
     logging.use_absl_handler()
     logging.set_verbosity(verbosity)

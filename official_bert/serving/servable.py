@@ -48,7 +48,7 @@ class Servable(tf.Module):
         config.check_vocabulary(tokenizer.vocabulary, "the model")
         self.max_seq_length = max_seq_length
         self.text_settings = tokenizer.settings
-        self._config = config
+        self.bert_config = config
         self.tokenizer, self.vocabulary = tokenizer, tokenizer.vocabulary
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
@@ -81,7 +81,7 @@ class Servable(tf.Module):
     @property
     def _most_positions(self) -> int:
         """Maximum number of positions that `predict` reads."""
-        return self._config.max_length
+        return self.bert_config.max_length
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
         """Convert texts, string [B], to input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
@@ -179,7 +179,7 @@ class Servable(tf.Module):
     @property
     def example_schema(self) -> RecordSchema:
         """The inputs of the signature `examples`: training records without labels."""
-        sizes = {"V": self._config.vocab_size, "T": self._config.num_segments}
+        sizes = {"V": self.bert_config.vocab_size, "T": self.bert_config.num_segments}
         return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
 
     @property

@@ -98,7 +98,9 @@ class SentenceServable(Servable):
     def _token_vectors(self, **inputs: tf.Tensor) -> Tensors:
         ids = self._checked(inputs)
         num_examples, length = tf.unstack(tf.shape(ids["input_ids"], tf.int64))
-        with tf.control_dependencies([check_table_size(num_examples, length[tf.newaxis] * self._config.hidden_size)]):
+        with tf.control_dependencies(
+            [check_table_size(num_examples, length[tf.newaxis] * self.bert_config.hidden_size)]
+        ):
             vectors = self._run_encoder({name: tf.identity(values) for name, values in ids.items()})["sequence_output"]
         return {TOKEN_VECTORS: tf.cast(vectors, tf.float32), "lengths": tf.reduce_sum(ids["input_mask"], axis=1)}
 

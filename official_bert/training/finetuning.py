@@ -52,6 +52,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
     bert_config, tokenizer = read_model_files(
         config, for_training=config.trains_encoder, attention_direction=config.attention_direction
     )
+    cluster = create_cluster(config)  # before any other access to a device, as by mixed_precision=auto
     job = job_class(config, bert_config, tokenizer)
     if job.ensemble:
         _check_ensemble(job)
@@ -65,7 +66,6 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
                 "give a pretrained checkpoint"
             )
     teacher = checked_teacher(job) if config.teacher else None
-    cluster = create_cluster(config)  # before any other access to a device
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
         check_divisible(batch_size, cluster.num_replicas, name, num_parts=num_parts)

@@ -152,11 +152,11 @@ def test_two_devices_match_one(alone, runs, tmp_path):
 
 
 class Launched:
-    """`launch_workers` with two workers of a pretraining run."""
+    """`launch_workers` with two workers."""
 
-    def __init__(self, python, flags):
+    def __init__(self, python, flags, script="run_pretraining.py"):
         _, *launcher = script_command("launch_workers", {"num_workers": 2})
-        _, *worker = script_command("run_pretraining.py", flags)
+        _, *worker = script_command(script, flags)
         self.process = subprocess.Popen(
             [python, *launcher, "--", python, *worker],
             stdout=subprocess.PIPE,
@@ -222,8 +222,17 @@ def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_pat
     _, flags = runs["pretraining"]
     run = Launched(sys.executable, {**flags, "backend": "jax", "output_dir": tmp_path})
     assert run.end() == 0, run.log
-    check_same_training(alone / "pretraining", tmp_path)
-    check_same_results(alone / "pretraining", tmp_path)
+    check_same_training(alone("pretraining"), tmp_path)
+    check_same_results(alone("pretraining"), tmp_path)
+
+
+@pytest.mark.slow
+def test_two_workers_on_jax_choose_their_number_format_after_they_have_met(runs, tmp_path):
+    _, flags = runs["classification"]
+    flags = {**flags, "backend": "jax", "mixed_precision": "auto", "output_dir": tmp_path}
+    run = Launched(sys.executable, flags, "run_classifier.py")
+    assert run.end() == 0, run.log
+    assert "eval_accuracy" in read_results(str(tmp_path / "eval_results.txt"))
 
 
 @pytest.mark.slow

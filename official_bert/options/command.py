@@ -6,7 +6,6 @@ import difflib
 import functools
 import logging as standard_logging
 import os
-import pickle
 import re
 import shlex
 import sys
@@ -326,22 +325,21 @@ def run_on_tensorflow(config_class: type, function: Callable[..., Any], *argumen
 
     Its log lines and errors, which name the flags of a config class, are those of this process.
     """
-    call = logging.get_verbosity(), config_class, pickle.dumps((function, arguments))
+    call = logging.get_verbosity(), config_class, processes.LateCall(function, *arguments)
     # For several processes; for a single one, it would not start any. One call needs one.
     with processes.Workers(2, name=f"runs {function.__name__}", advice="use a machine with more memory") as workers:
         return next(workers.map(_called_on_tensorflow, [call]))
 
 
-def _called_on_tensorflow(call: tuple[int, type, bytes]) -> Any:
-    verbosity, config_class, pickled = call
+def _called_on_tensorflow(call: tuple[int, type, processes.LateCall]) -> Any:
+    verbosity, config_class, late_call = call
     define_flags(config_class, flags.FLAGS)
     flags.FLAGS.mark_as_parsed()  # otherwise absl warns of log lines before flags are parsed
     _format_log()
     logging.use_absl_handler()
     logging.set_verbosity(verbosity)
     _import_tensorflow(only_files=True)
-    function, arguments = pickle.loads(pickled)  # only now, since it imports their modules
-    return function(*arguments)
+    return late_call()
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:

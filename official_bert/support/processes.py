@@ -224,6 +224,17 @@ def _receive_all(connection: multiprocessing.connection.Connection, received: "q
     os._exit(1)
 
 
+class LateCall:
+    """A call for another process, which imports the modules of the function and its arguments only when it is made."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        self._pickled = pickle.dumps((function, arguments))
+
+    def __call__(self) -> Any:
+        function, arguments = pickle.loads(self._pickled)
+        return function(*arguments)
+
+
 def _sendable(error: Exception) -> Exception:
     """Return a picklable error; classes that build their own message are not."""
     with contextlib.suppress(Exception):

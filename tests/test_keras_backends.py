@@ -135,3 +135,12 @@ def test_what_needs_tensorflow_says_so(name, arguments, monkeypatch):
     message = f"{name} needs Keras's TensorFlow backend, and this process uses jax; set .* KERAS_BACKEND=tensorflow"
     with pytest.raises(UserError, match=message):
         getattr(official_bert, name)(*arguments, **({"seed": 1} if name == "Trainer" else {}))
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [("torch", "backend='torch': choose one of tensorflow, jax"), ("jax", "KERAS_BACKEND=jax before Python starts$")],
+)
+def test_the_trainer_refuses_another_backend_than_keras_has(backend, message):
+    with pytest.raises(UserError, match=message):
+        official_bert.Trainer(None, seed=1, backend=backend)

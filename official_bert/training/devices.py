@@ -38,9 +38,10 @@ _LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of other 
 def require_backend(user: str, backend: str = TENSORFLOW) -> None:
     """Raise if Keras computes with another library; TensorFlow cannot trace its models, for example."""
     if (used := keras.backend.backend()) != backend:
+        advice = ", or leave it out" if backend == TENSORFLOW else ""
         raise UserError(
             f"{user} needs Keras's {_TITLES[backend]} backend, and this process uses {used}; set the environment "
-            f"variable KERAS_BACKEND={backend} before Python starts, or leave it out"
+            f"variable KERAS_BACKEND={backend} before Python starts{advice}"
         )
 
 
@@ -48,8 +49,10 @@ def open_cluster(
     strategy: tf.distribute.Strategy | None = None, *, use_xla: bool = False, backend: str = TENSORFLOW
 ) -> Cluster:
     """Return the devices of a strategy, by default one device; with JAX, which has no strategies, all devices."""
+    if backend not in _TITLES:
+        raise UserError(f"backend={backend!r}: choose one of {', '.join(_TITLES)}")
+    require_backend("Trainer", backend)
     if backend == JAX:
-        require_backend("backend='jax'", JAX)
         if strategy is not None or use_xla:
             raise UserError("backend='jax' takes no strategy and no use_xla: it compiles with XLA for all its devices")
         from official_bert.training.jax_devices import JaxCluster  # imports JAX

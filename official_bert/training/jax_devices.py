@@ -22,7 +22,7 @@ from official_bert.training.cluster import Cluster, configured_workers, ended_by
 from official_bert.training.jax_step import JaxSteps
 from official_bert.training.task import Task, TrainingPlan
 
-AXIS = "batch"  # name of the mesh's only axis
+_AXIS = "batch"  # name of the mesh's only axis
 _BATCHES_AHEAD = 3  # batches that are read and put on the devices ahead of the step
 
 
@@ -93,11 +93,11 @@ class JaxCluster(Cluster):
     """Devices that share each batch in a mesh of one dimension; arrays have the same meaning for any number of them."""
 
     def __init__(self, devices: list[jax.Device] | None = None):
-        self._mesh = Mesh(np.array(devices or jax.devices()), (AXIS,))
+        self._mesh = Mesh(np.array(devices or jax.devices()), (_AXIS,))
         self.num_replicas = self._mesh.size
         self.num_workers, self.index = jax.process_count(), jax.process_index()
         self.copied = NamedSharding(self._mesh, PartitionSpec())  # of weights: each device has a copy
-        self._shared = NamedSharding(self._mesh, PartitionSpec(AXIS))  # of batches: each device has a part
+        self._shared = NamedSharding(self._mesh, PartitionSpec(_AXIS))  # of batches: each device has a part
 
     def scope(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()

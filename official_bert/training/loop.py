@@ -23,7 +23,7 @@ from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 from official_bert.support.files import fault_point
 from official_bert.training.cluster import Cluster
-from official_bert.training.devices import open_cluster, require_backend
+from official_bert.training.devices import open_cluster
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.step_base import HostNumber
 from official_bert.training.task import Task, TrainingPlan
@@ -65,7 +65,6 @@ class Trainer:
           UserError: Keras uses another backend, or XLA is requested for several devices.
         """
         if not isinstance(strategy, Cluster):
-            require_backend("Trainer", backend)
             strategy = open_cluster(strategy, use_xla=use_xla, backend=backend)
         self.task = task
         self.cluster = strategy

@@ -107,7 +107,7 @@ def test_the_site_opens_from_files_with_its_links_and_search(browser, tmp_path):
     page, requests = browser.new_page(viewport={"width": 1280, "height": 900}), []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((tmp_path / "index.html").as_uri())
-    page.fill(".md-search__input", "calibration")
+    page.locator(".md-search__input").press_sequentially("calibration")  # the page listens to keys, not to input
     page.wait_for_selector(".md-search-result__link", timeout=120_000)  # the index is read by a script
     assert "classification.html" in page.locator(".md-search-result__link").nth(1).get_attribute("href")
     page.goto((tmp_path / "index.html").as_uri())

@@ -51,9 +51,9 @@ def full_sentences(
     A sentence that is too long is split where the segment is full; its rest begins the next segment. No text is lost.
     """
     starts, document = corpus.starts, corpus.documents[document_index]
-    length = _target_length(max_num_wordpieces, short_seq_prob, rng)
     begin, document_end = starts[document.start], starts[document.stop]
     while begin < document_end:
+        length = _target_length(max_num_wordpieces, short_seq_prob, rng)
         last_start = bisect.bisect_right(starts, begin + length, document.start, document.stop + 1) - 1
         end = starts[last_start] if starts[last_start] > begin else begin + length
         yield corpus.ids[begin:end]

@@ -120,6 +120,14 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
                     assert len(stretch) + lengths[following[0]] > MAX_NUM_PIECES  # one more sentence would not have fit
 
 
+def test_a_long_document_has_short_stretches_among_full_ones():
+    corpus = corpus_of([range(1)] * 2000)
+    lengths = [len(stretch) for stretch in pairs_of(corpus, 0, random.Random(1), 0.2, full_sentences)][:-1]
+    short = [length for length in lengths if length < MAX_NUM_PIECES]
+    assert 0.1 < len(short) / len(lengths) < 0.3
+    assert min(short) == 2
+
+
 def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
     corpus = corpus_of([range(3), range(100, 125), range(200, 204)])
     found = pairs_of(corpus, 0, random.Random(1), 0.0, full_sentences, longest=10)

@@ -58,7 +58,10 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
     )
     masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1)
     short_seq_prob: float = option(
-        0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
+        0.1,
+        "Fraction of documents that are cut into shorter sequences; with --nouse_next_sentence, of the sequences.",
+        minimum=0,
+        maximum=1,
     )
     num_shards: int = option(
         0,

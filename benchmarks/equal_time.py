@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 
-SIZES = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
 BERT = SIZES | {"vocab_size": 8000, "max_position_embeddings": 128, "type_vocab_size": 2}
 CONFIGS = {"bert": BERT, "electra": BERT | {"family": "electra", "embedding_size": 128}}
 NUM_SST2, RATE, NUM_WARMUP_STEPS = 8000, 5e-4, 200
@@ -30,6 +30,7 @@ NEW = ("--dynamic_masking",)
 ELECTRA = (*NEW, "--objective=replaced_tokens", "--mask_replace_prob=0.85", "--random_replace_prob=0")
 # Stages: the records, the fractions of the time and of the learning rate at the beginning and the end, and the flags.
 VARIANTS = {
+    "not pretrained": [("pairs", 0, 1, 0, ())],
     "BERT as in 2018": [("pairs", 1, 1, 0, ())],
     "whole words": [("whole words", 1, 1, 0, ())],
     "new masks, 15%": [("unmasked pairs", 1, 1, 0, NEW)],
@@ -53,14 +54,14 @@ def bert(command: str, *switches: str, **flags: object) -> None:
     subprocess.run([sys.executable, "-m", "official_bert", command, *given, *switches, "--verbosity=-1"], check=True)
 
 
-def prepare(corpus: list[str], sst2: pathlib.Path, work: pathlib.Path) -> None:
+def prepare(corpus: list[str], sst2: pathlib.Path, work: pathlib.Path, variants: list[str]) -> None:
     sentences, vocab = work / "sentences.txt", work / "vocab.txt"
     if not vocab.exists():
         bert("split_sentences", input_file=",".join(corpus), output_file=sentences)
         bert("build_vocab", input_file=sentences, vocab_file=vocab, vocab_size=BERT["vocab_size"])
-    for name, flags in RECORDS.items():
+    for name in {stage[0] for variant in variants for stage in VARIANTS[variant]}:
         if not (output := work / f"{name}.tfrecord").exists():
-            bert("create_pretraining_data", *flags, input_file=sentences, vocab_file=vocab, output_file=output)
+            bert("create_pretraining_data", *RECORDS[name], input_file=sentences, vocab_file=vocab, output_file=output)
     for name, config in CONFIGS.items():
         (work / f"{name}.json").write_text(json.dumps(config))
     (work / "SST-2").mkdir(exist_ok=True)
@@ -74,10 +75,10 @@ def pretrain(name: str, seconds: float, seed: int, work: pathlib.Path, run: path
     config = work / ("electra.json" if name == "ELECTRA" else "bert.json")
     more, out = {"num_warmup_steps": NUM_WARMUP_STEPS}, run
     for number, (records, time, begin, end, flags) in enumerate(VARIANTS[name]):
-        out = run / f"stage{number}"
+        out, limit = run / f"stage{number}", max(1, round(seconds * time))
         bert(
             "run_pretraining", "--do_train", "--lr_schedule=budget", "--mixed_precision=auto", *flags, output_dir=out,
-            input_file=work / f"{records}.tfrecord", bert_config_file=config, max_train_seconds=round(seconds * time),
+            input_file=work / f"{records}.tfrecord", bert_config_file=config, max_train_seconds=limit,
             learning_rate=RATE * begin, end_learning_rate=RATE * end, num_train_steps=1000000, random_seed=seed, **more,
         )  # fmt: skip
         more = {"num_warmup_steps": 0, "init_checkpoint": out}
@@ -91,14 +92,15 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--num_train_epochs", type=float, default=3, help="of fine-tuning")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     args = parser.parse_args()
     (work := args.output_dir).mkdir(parents=True, exist_ok=True)
-    prepare(args.corpus, args.sst2, work)
+    prepare(args.corpus, args.sst2, work, args.variants)
     data = {"SST-2": work / "SST-2", "MRPC": args.mrpc, "CoNLL": args.conll}
     tuning = {"learning_rate": 2e-4, "num_train_epochs": args.num_train_epochs, "mixed_precision": "auto"}
     print(f"| {args.minutes:g} minutes of pretraining | {' | '.join(TASKS)} |\n|---|{'---:|' * len(TASKS)}", flush=True)
-    for name in VARIANTS:
+    for name in args.variants:
         scores: dict[str, list[float]] = {task: [] for task in TASKS}
         for seed in args.seeds:
             run = work / name / str(seed)

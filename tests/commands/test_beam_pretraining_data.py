@@ -135,6 +135,7 @@ def less(flags):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
     flags = {**much_text, "beam_args": TWO_PROCESSES}
     with started(SCRIPT, tmp_path, **flags) as job:

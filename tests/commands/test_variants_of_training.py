@@ -221,7 +221,10 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "changes"), [("classification", {}), ("tagging", {"head": "crf"})])
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [("classification", {}), pytest.param("tagging", {"head": "crf"}, marks=pytest.mark.endurance)],
+)
 def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file, tmp_path, monkeypatch, task, changes):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiles faster
     model = {name: settings[name] for name in ("bert_config_file", "init_checkpoint")}

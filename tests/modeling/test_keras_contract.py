@@ -65,6 +65,7 @@ for name in sys.argv[2:]:
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_contract_holds_on_jax(tmp_path):
     names = ["TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]  # covers every operation once
     process = subprocess.run(

@@ -62,19 +62,24 @@ _OTHER_NAMES = {
     "warmup_steps": ["num_warmup_steps", "warmup_proportion"],
 }
 _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
-_DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
+_DEVICES = (
+    "one GPU is used if TensorFlow finds any, and all with --backend=jax; --num_replicas sets how many, "
+    "CUDA_VISIBLE_DEVICES which ones"
+)
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
 # Names without a counterpart here; some were flags of earlier versions.
 _ADVICE = {
     "adam_beta_1": "it is 0.9, as in Google's BERT",
     "bf16": _PRECISION,
     "compression": "records of fine-tuning are not compressed",
+    "device": _DEVICES,
     "fallback": "a run always resumes from the checkpoint before a damaged one",
     "fp16": _PRECISION,
     "max_grad_norm": "as in Google's BERT, the gradient norm is clipped to 1.0",
     "model_name_or_path": "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or "
     "a Hugging Face model",
     "no_cuda": _DEVICES,
+    "num_gpus": _DEVICES,
     "num_labels": "the labels are those of the training file",
     "overwrite_output_dir": _RESUMING,
     "resume_from_checkpoint": _RESUMING,

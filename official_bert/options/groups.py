@@ -199,9 +199,10 @@ class DeviceOptions(Options):
     use_tpu: ClassVar[bool] = False
     master: ClassVar[str | None] = None
     distribution: ClassVar[str] = "auto"
-    num_replicas: int = option(
-        1,
-        "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",
+    num_replicas: int | None = option(
+        None,
+        "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs. By default one, "
+        "and all with --backend=jax.",
         minimum=0,
         maximum=MAX_PARTS,
     )

@@ -339,11 +339,12 @@ class TrainingOptions(
         if self.use_tpu:
             self.refuse("use_xla", because="is not needed: a TPU always compiles with XLA; leave it out")
         if self.backend == JAX:
-            check_installed("jax", extra="jax")
+            check_installed("jax", extra="jax", advice=" (jax-cuda in place of jax for NVIDIA GPUs, jax-tpu for TPUs)")
             self.refuse("use_xla", because="is not needed: --backend=jax always compiles with XLA; leave it out")
             because = "belongs to TensorFlow; --backend=jax uses the TPU of its machine without it; leave it out"
             self.refuse(*_OF_TPU_STRATEGY, because=because)
-            self.refuse("unpad", because="cannot be used with --backend=jax, which needs batches of fixed shape")
+            because = "cannot be used with --backend=jax: its batches have a fixed shape; leave it out"
+            self.refuse("unpad", because=because)
             if self.distribution in ("mirrored", "tpu"):
                 raise UserError(
                     f"--distribution={self.distribution} is a strategy of TensorFlow; --backend=jax uses all devices "

@@ -63,9 +63,9 @@ def require(package: str, extra: str) -> None:
         logging.disable(logging.NOTSET)
 
 
-def check_installed(package: str, extra: str) -> None:
+def check_installed(package: str, extra: str, advice: str = "") -> None:
     if importlib.util.find_spec(package) is None:
-        raise _not_installed(package, extra)
+        raise UserError(f"{_not_installed(package, extra)}{advice}")
 
 
 def import_tensorflow(use: str, advice: str = "") -> ModuleType:

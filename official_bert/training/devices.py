@@ -57,6 +57,8 @@ def open_cluster(
             raise UserError("backend='jax' takes no strategy and no use_xla: it compiles with XLA for all its devices")
         from official_bert.training.jax_devices import JaxCluster  # imports JAX
 
+        with contextlib.suppress(RuntimeError):  # if TensorFlow has begun to compute
+            tf.config.set_visible_devices([], "GPU")  # it would take memory from JAX
         return JaxCluster()
     return TensorFlowCluster(strategy or tf.distribute.get_strategy(), use_xla=use_xla)
 
@@ -64,6 +66,8 @@ def open_cluster(
 def create_cluster(config: TrainingOptions) -> Cluster:
     """Return the devices that the flags of a run select; call it before any other access to a device."""
     require_backend(f"backend={config.backend}", config.backend)
+    if config.distribution == "one_device" and config.num_replicas not in (None, 1):
+        raise UserError(f"distribution=one_device and num_replicas={config.num_replicas} contradict each other")
     if config.backend == JAX:
         from official_bert.training import jax_devices  # imports JAX
 
@@ -136,7 +140,8 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
     """Create the distribution strategy; call it before any other access to a device."""
-    distribution = _chosen(devices)
+    num_replicas = 1 if devices.num_replicas is None else devices.num_replicas
+    distribution = _chosen(devices, num_replicas)
     if distribution == "tpu":
         return _tpu_strategy(devices)
     if devices.master:
@@ -156,36 +161,34 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
                 "TF_CONFIG names several workers, and this script computes on one machine; unset it and give each "
                 "machine a part of the input, or use beam_predict"
             )
-        if devices.num_replicas != 1:
+        if num_replicas != 1:
             raise UserError(
-                f"num_replicas={devices.num_replicas}: each worker uses all GPUs it sees, or its CPU; leave "
+                f"num_replicas={num_replicas}: each worker uses all GPUs it sees, or its CPU; leave "
                 "num_replicas out, and choose GPUs with CUDA_VISIBLE_DEVICES"
             )
         return _multi_worker_strategy()
     if distribution == "one_device":
         return tf.distribute.get_strategy()
     if not gpus:
-        return _logical_cpu_strategy(devices.num_replicas)
-    if devices.num_replicas > len(gpus):
-        raise UserError(f"num_replicas={devices.num_replicas}: this machine has {len(gpus)} GPUs")
-    return mirrored_strategy("GPU", devices.num_replicas if devices.num_replicas > 1 else len(gpus))
+        return _logical_cpu_strategy(num_replicas)
+    if num_replicas > len(gpus):
+        raise UserError(f"num_replicas={num_replicas}: this machine has {len(gpus)} GPUs")
+    return mirrored_strategy("GPU", num_replicas if num_replicas > 1 else len(gpus))
 
 
-def _chosen(devices: DeviceOptions) -> str:
+def _chosen(devices: DeviceOptions, num_replicas: int) -> str:
     """Resolve `distribution`, if the flag leaves the choice to other flags and the machine."""
     if devices.distribution == "auto":
         if devices.use_tpu:
             return "tpu"
         if len(configured_workers()[0]) > 1:
             return "multi_worker"
-        return "one_device" if devices.num_replicas == 1 else "mirrored"
+        return "one_device" if num_replicas == 1 else "mirrored"
     if devices.use_tpu != (devices.distribution == "tpu"):
         raise UserError(
             f"distribution={devices.distribution} and use_tpu={devices.use_tpu} contradict each other; use_tpu, which "
             "also chooses how a TPU reads its inputs, is enough for a TPU"
         )
-    if devices.distribution == "one_device" and devices.num_replicas != 1:
-        raise UserError(f"distribution=one_device and num_replicas={devices.num_replicas} contradict each other")
     return devices.distribution
 
 

@@ -52,7 +52,8 @@ class AutoLayout(FlatLayout):
             return attend(query, key, value, bias, drop_out)
         is_fused = not drop_out and _has_kernel(query.dtype.name, query.shape[3])
         dropout = " with dropout of probabilities" if drop_out else ""
-        _log("attention%s: %s", dropout, "fused, by cuDNN" if is_fused else "plain")
+        plain = f"plain, in {query.dtype.name} on {jax.local_devices()[0].device_kind}"
+        _log("attention%s: %s", dropout, "fused, by cuDNN" if is_fused else plain)
         if not is_fused:
             return attend(query, key, value, bias, drop_out)
         context = jax.nn.dot_product_attention(

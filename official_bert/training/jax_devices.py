@@ -42,23 +42,22 @@ def gpu_details() -> list[dict[str, Any]]:
     ]
 
 
-def create_cluster(distribution: str, num_replicas: int) -> "JaxCluster":
+def create_cluster(distribution: str, num_replicas: int | None) -> "JaxCluster":
     """Join the workers of TF_CONFIG, if it names several, and return the devices; see the flags of these names."""
     standard_logging.getLogger("jax").setLevel(standard_logging.WARNING)  # it logs each kind of device that is absent
     is_shared = distribution == "multi_worker" or (distribution == "auto" and len(configured_workers()[0]) > 1)
     if is_shared:
-        if num_replicas > 1:
+        if num_replicas:
             raise UserError(f"num_replicas={num_replicas}: each worker uses all its devices; leave num_replicas out")
         _join_workers()
-    elif num_replicas > 1:
+    elif distribution == "one_device":
+        num_replicas = 1
+    elif num_replicas and num_replicas > 1:
         jax.config.update("jax_num_cpu_devices", num_replicas)  # has no effect on GPUs and TPUs
     devices = jax.devices()
+    num_replicas = num_replicas or len(devices)
     if num_replicas > len(devices):
         raise UserError(f"num_replicas={num_replicas}: this machine has {pluralize(len(devices), 'device')}")
-    if distribution == "one_device" and not is_shared:
-        num_replicas = 1
-    elif num_replicas <= 1:  # the flag's default: all
-        num_replicas = len(devices)
     names = sorted({device.device_kind for device in devices})
     logging.info("JAX: %s (%s)", pluralize(len(devices), "device"), ", ".join(names))
     return JaxCluster(devices[:num_replicas])

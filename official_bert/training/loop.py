@@ -236,11 +236,12 @@ def _without_padding(results: Iterable[dict[str, np.ndarray]]) -> Iterator[dict[
 
 def check_divisible(batch_size: int, num_replicas: int, parameter: str, *, num_parts: int = 1) -> None:
     """Raise unless the devices can share a batch evenly."""
-    if batch_size % (num_replicas * num_parts):
+    if missing := -batch_size % (num_replicas * num_parts):
         devices = f"the {num_replicas} devices" if num_replicas > 1 else ""
         parts = f"gradient_accumulation_steps={num_parts}" if num_parts > 1 else ""
         raise UserError(
-            f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
+            f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}; "
+            f"the next one is {batch_size + missing}"
         )
 
 

@@ -66,7 +66,7 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ({"head": "bilstm", "trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other"),
         ({"lstm_units": 3}, "--lstm_units needs --head=bilstm"),
         ({"backend": "jax", "use_xla": True}, "--use_xla is not needed: --backend=jax always compiles with XLA"),
-        ({"backend": "jax", "unpad": True}, "--unpad cannot be used with --backend=jax, which needs batches of fixed"),
+        ({"backend": "jax", "unpad": True}, "--unpad cannot be used with --backend=jax: its batches have a fixed"),
         ({"backend": "jax", "use_tpu": True}, "--use_tpu belongs to TensorFlow; --backend=jax uses the TPU of its"),
         ({"backend": "jax", "num_tpu_cores": 4}, "--num_tpu_cores belongs to TensorFlow; --backend=jax"),
         ({"backend": "jax", "distribution": "mirrored"}, "--distribution=mirrored is a strategy of TensorFlow; --back"),
@@ -256,7 +256,10 @@ def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file,
 
 
 @pytest.mark.slow
-def test_a_damaged_record_on_jax_is_one_line(records_file, model_dir, tmp_path):
+def test_batches_that_devices_cannot_share_and_damaged_records_on_jax_are_one_line(records_file, model_dir, tmp_path):
+    uneven = pretraining_flags(records_file, model_dir, output_dir=tmp_path / "out", train_batch_size=3, do_eval=True)
+    result = run_cold("run_pretraining", **uneven, backend="jax", num_replicas=3)
+    assert_fails(result, "--eval_batch_size=8 is not a multiple of the 3 devices; the next one is 9")
     content = bytearray(pathlib.Path(records_file).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "train.tfrecord").write_bytes(content)

@@ -55,7 +55,8 @@ def parse(config_class, *arguments):
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
         ("--model_name_or_path=bert-base-uncased", "give the model as --init_checkpoint=FOLDER, the local folder"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),
-        ("--use_gpu", "GPUs are used if TensorFlow finds any; --num_replicas sets how many"),
+        ("--use_gpu", "one GPU is used if TensorFlow finds any, and all with --backend=jax; --num_replicas sets"),
+        ("--device=gpu", "; one GPU is used if TensorFlow finds any"),
     ],
 )
 def test_mistakes(argument, message):

@@ -178,9 +178,18 @@ def golden_row(cluster, calls=(12,), **options):
     return arrays_of(model, steps, history)
 
 
+def numbers_of_devices(_):
+    """Return how many of four devices are used by flags."""
+    from official_bert.training.jax_devices import create_cluster
+
+    flags = ("auto", None), ("auto", 0), ("auto", 1), ("one_device", None)
+    return {"numbers": np.array([create_cluster(*each).num_replicas for each in flags])}
+
+
 DROPOUT = {"size": 4, "dropout": 0.1, "calls": (6,)}
 GOLDEN_ROWS = {
     "golden": lambda clusters: golden_row(clusters[2], (5, 7), gradient_accumulation_steps=3),
+    "devices": numbers_of_devices,
     "dropout on 1": lambda clusters: golden_row(clusters[1], **DROPOUT),
     "dropout on 4": lambda clusters: golden_row(clusters[4], **DROPOUT),
     "dropout recomputed": lambda clusters: golden_row(clusters[1], **DROPOUT, options=RECOMPUTED),

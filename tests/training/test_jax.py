@@ -59,9 +59,13 @@ def golden():
 
 
 def test_two_devices_of_three_parts_each_follow_the_reference(steps_of, golden):
-    found = steps_of("golden")["golden"]
+    found = steps_of("golden", "devices")["golden"]
     variables = {name: array for name, array in found.items() if "/" in name}
     assert_follows_the_reference(found, variables, golden, MODEL)
+
+
+def test_all_devices_are_used_unless_a_flag_says_one(steps_of):
+    assert steps_of("golden", "devices")["devices"]["numbers"].tolist() == [4, 4, 1, 1]
 
 
 def assert_close(found, expected, loss):

@@ -79,7 +79,7 @@ def test_streamed_results_are_in_record_order(model_dir, records_file, two_devic
 
 def test_batches_must_divide_among_devices():
     check_divisible(6, 2, "train_batch_size")
-    with pytest.raises(UserError, match="^train_batch_size=7 is not a multiple of the 2 devices"):
+    with pytest.raises(UserError, match="^train_batch_size=7 is not a multiple of the 2 devices; the next one is 8$"):
         check_divisible(7, 2, "train_batch_size")
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_bert.support.errors import UserError
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.training.devices import create_strategy
+from official_bert.training.devices import create_cluster, create_strategy
 
 
 def sum_of_ones(length):
@@ -44,7 +44,7 @@ def test_flags_that_cannot_be_followed(monkeypatch, flags, message):
     for name in ("TF_CONFIG", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match=message):
-        create_strategy(devices(**flags))
+        create_cluster(devices(**flags))
 
 
 WORKERS = '"cluster": {"worker": ["a:1", "b:2"]}'

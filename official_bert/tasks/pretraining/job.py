@@ -22,6 +22,7 @@ from official_bert.data.pipeline import (
 )
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
+from official_bert.options.training import JAX
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
@@ -160,7 +161,7 @@ def _train_and_evaluate(inputs: PretrainingInputs, cluster: Cluster) -> bool:
         if config.batch_ramp_up_steps:
             smallest, name = config.train_batch_size // SMALLEST, "the first batch of batch_ramp_up_steps: size"
             check_divisible(smallest, cluster.num_replicas, name, num_parts=num_parts)
-    if config.do_eval and cluster.num_workers > 1:
+    if config.do_eval and (cluster.num_workers > 1 or config.backend == JAX):
         check_divisible(config.eval_batch_size, cluster.num_replicas, "eval_batch_size")
     with training_folder(config, is_written=cluster.is_chief):
         cluster.check_shared(config.output_dir)

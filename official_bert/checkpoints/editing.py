@@ -14,13 +14,14 @@ import numpy as np
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, as_float32, is_training_state
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
+from official_bert.families.bert import GENERATOR_HEAD
 from official_bert.families.family import Rule
 from official_bert.support import text_files
 from official_bert.support.errors import UserError, format_names
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # Arrays with one row per token.
-_BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+_BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias", f"{GENERATOR_HEAD}output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
 ADAPTER_CONFIG_FILE, ADAPTER_FILE = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."

@@ -25,6 +25,7 @@ from official_bert.support.errors import UserError
 _CONFIG_FILE = "bert_config.json"
 _CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
 _NAMES_SHOWN = 5
+_FIRST_QUERY = "encoder/layer_0/attention/self/query/bias"
 
 # A model's variables, whose paths are their names in a checkpoint, or variables by name, such as the optimizer's.
 Variables = Iterable[keras.Variable] | Mapping[str, Any]
@@ -56,7 +57,7 @@ class _MergingReader(CheckpointReader):
 
 def generator_of(reader: CheckpointReader, config: BertConfig) -> tuple[CheckpointReader, BertConfig]:
     """Return ELECTRA's generator as a masked-LM model; the arguments themselves if the checkpoint has none."""
-    width = reader.shapes.get(f"{GENERATOR}encoder/layer_0/attention/self/query/bias")
+    width = reader.shapes.get(f"{GENERATOR}{_FIRST_QUERY}")
     if width is None or not isinstance(config, ElectraConfig):
         return reader, config
     return _GeneratorReader(reader), config.generator(width[0] / config.hidden_size)
@@ -193,7 +194,8 @@ def check_fits(
         if not (is_head and makes_new_head):
             advice = "use the bert_config.json that belongs to it, or another output_dir"
             if is_generator and not is_encoder:
-                advice = "use the generator_size that belongs to it"
+                width, whole = (shapes[f"{scope}{_FIRST_QUERY}"][0] for scope in (GENERATOR, "bert/"))
+                advice = f"use generator_size={width / whole:g}, which belongs to it"
             elif is_head:
                 advice = "its head has another number of classes; give a matching model, or train a new head"
             raise UserError(f"{reader.name} does not fit the model: {sizes}; {advice}")
@@ -216,6 +218,10 @@ def _by_name(groups: Iterable[Variables]) -> dict[str, Any]:
 def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
     """Return advice about a checkpoint that has the names `there`, but lacks some of the required ones."""
     if not all(is_training_state(name, names) for name in missing):
+        if any(name.startswith(GENERATOR) for name in missing):
+            return "it has no generator of an ELECTRA; leave out objective=replaced_tokens, or use another output_dir"
+        if f"{GENERATOR}{_FIRST_QUERY}" in there and "cls/predictions/output_bias" in missing:
+            return "it is of ELECTRA's pretraining; give objective=replaced_tokens"
         if any(name.startswith("bert/") for name in missing):
             return "it belongs to another model; use the bert_config.json that belongs to it, or another output_dir"
         if any(name.startswith(("cls/predictions/", "cls/seq_relationship/")) for name in missing):

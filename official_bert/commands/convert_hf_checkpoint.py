@@ -219,7 +219,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
             "(use_fast=False), and tokenizers with tokenizer.json; others would split the text at punctuation",
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )
-    logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+    logging.info("wrote %s: %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 
 def _labels(folder: str, run: "RunConfig | None", num_classes: int) -> dict[str, Any]:

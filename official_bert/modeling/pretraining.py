@@ -190,15 +190,13 @@ def sample(logits: Any, seed: Any) -> Any:
 
 def put_tokens(input_ids: Any, tokens: Any, masks: Mapping[str, Any]) -> Any:
     """Put tokens, int32 [B, P], at the masked positions of ids, int32 [B, S]."""
-    batch_size, length = ops.shape(input_ids)
-    first_row = ops.expand_dims(ops.arange(batch_size, dtype="int32") * length, axis=1)  # [B, 1]
-    rows = ops.reshape(ops.cast(masks["masked_lm_positions"], "int32") + first_row, (-1,))  # [B * P]
+    rows = ops.reshape(_rows(masks["masked_lm_positions"], input_ids), (-1,))  # [B * P]
     flat = ops.reshape(input_ids, (-1,))
     is_masked = ops.reshape(masks["masked_lm_weights"], (-1,)) > 0
     tokens = ops.where(
         is_masked, ops.cast(ops.reshape(tokens, (-1,)), "int32"), ops.take(flat, rows)
     )  # unchanged at padding slots
-    return ops.reshape(ops.scatter_update(flat, rows[:, None], tokens), (batch_size, length))
+    return ops.reshape(ops.scatter_update(flat, rows[:, None], tokens), ops.shape(input_ids))
 
 
 class MaskedLmHead(EncoderLayer):
@@ -249,7 +247,11 @@ def gather_positions(sequence, positions):
     Returns:
       float [B, P, D], dtype of `sequence`.
     """
-    batch_size, length, width = ops.shape(sequence)
-    first_row = ops.expand_dims(ops.arange(batch_size, dtype="int32") * length, axis=1)  # [B, 1]
-    rows = ops.cast(positions, "int32") + first_row  # [B, P]
-    return ops.take(ops.reshape(sequence, (-1, width)), rows, axis=0)  # [B, P, D]
+    flat = ops.reshape(sequence, (-1, ops.shape(sequence)[2]))
+    return ops.take(flat, _rows(positions, sequence), axis=0)  # [B, P, D]
+
+
+def _rows(positions, sequence):
+    """Return the places of positions, int32 [B, P], in the flattened sequences [B, S, ...]."""
+    batch_size, length = ops.shape(sequence)[:2]
+    return ops.cast(positions, "int32") + ops.arange(batch_size, dtype="int32")[:, None] * length

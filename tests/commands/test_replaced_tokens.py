@@ -104,7 +104,7 @@ def flags(tmp_path_factory, records_file):
     path = tmp_path_factory.mktemp("electra") / "electra.json"
     path.write_text(json.dumps(config))
     return {
-        "objective": "replaced_tokens", "generator_size": 0.5, "input_file": records_file, "bert_config_file": path,
+        "objective": "replaced_tokens", "generator_size": 0.25, "input_file": records_file, "bert_config_file": path,
         "max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 8, "num_warmup_steps": 1,
         "learning_rate": 1e-3, "do_train": True,
     }  # fmt: skip
@@ -128,7 +128,7 @@ TEXT = "the [MASK] town was [MASK] ."
 
 
 @pytest.mark.slow
-def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, flags, tmp_path):
+def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, flags, corpus_file, tmp_path):
     results = read_results(str(run / "eval_results.txt"))
     assert 0 < results["replaced_token_accuracy"] <= 1 < results["masked_lm_loss"]
     run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, generator=True, output_dir=tmp_path / "hf")
@@ -136,9 +136,13 @@ def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(
     for other in others:
         for mine, theirs in zip(itertools.chain(*words), itertools.chain(*other), strict=True):
             assert (mine.word, mine.probability) == (theirs.word, pytest.approx(theirs.probability, abs=1e-5))
+    pruned = tmp_path / "pruned"
+    run_here("edit_checkpoint", **of_run(run), prune=True, input_file=corpus_file, output_dir=pruned)
+    run_here("convert_hf_checkpoint", **of_run(pruned), to_hf=True, generator=True, output_dir=tmp_path / "small")
+    assert len(Predictor(tmp_path / "small")(TEXT)) == 2
     wider = {**flags, "generator_size": 1, "init_checkpoint": run, "output_dir": tmp_path / "wider"}
     assert_refused(
-        "run_pretraining", wider, "generator/encoder/layer_0/", "; use the generator_size that belongs to it"
+        "run_pretraining", wider, "generator/encoder/layer_0/", "; use generator_size=0.25, which belongs to it"
     )
 
 
@@ -169,12 +173,15 @@ def test_a_resumed_run_with_new_masks_equals_an_uninterrupted_one(flags, unmaske
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"generator_size": 0.8}, ["--generator_size=0.8 of ", "hidden_size 13 is not a multiple of"]),
+        (
+            {"generator_size": 0.8},
+            ["--generator_size=0.8 of ", "hidden_size 13 is not a multiple of", "; give a multiple of 1/4"],
+        ),
         (
             {"bert_config_file": GOLDEN / "pretraining_model" / "bert_config.json"},
             ["needs an ELECTRA", "describes a BERT; give a file with"],
         ),
-        ({"objective": "masked_lm"}, ["--generator_size needs --objective=replaced_tokens"]),
+        ({"objective": "masked_lm", "generator_size": 0.5}, ["--generator_size needs --objective=replaced_tokens"]),
         ({"teacher": "elsewhere"}, ["--teacher cannot be used with --objective=replaced_tokens"]),
     ],
 )

@@ -368,13 +368,14 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
     check_memory(bert_config, config.bert_config_file, for_training=config.do_train and config.trains_all_weights)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    exported = bert_config
     if config.objective == REPLACED_TOKENS:
-        _check_generator(config, bert_config)
+        exported = _generator_of(config, bert_config)
     paths = find_inputs(config.input_file, is_input=is_no_sidecar) if config.do_train or config.do_eval else []
     config = with_vocabulary(config, paths)
     inputs = PretrainingInputs(config, bert_config, paths)
     if config.do_export:
-        check_export(config, bert_config)
+        check_export(config, exported)
         _, tokenizer = read_model_files(config, attention_direction=direction)
         return inputs._replace(vocabulary=tokenizer.vocabulary, tokenizer=tokenizer)
     if config.vocab_file or config.spm_model_file:
@@ -382,8 +383,8 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     return inputs
 
 
-def _check_generator(config: PretrainingConfig, bert_config: BertConfig) -> None:
-    """Raise unless the architecture is an ELECTRA's, and has a generator of this size."""
+def _generator_of(config: PretrainingConfig, bert_config: BertConfig) -> ElectraConfig:
+    """Return the generator's architecture; raise unless this is an ELECTRA's, and has a generator of this size."""
     if not isinstance(bert_config, ElectraConfig):
         title = bert_config.family.title
         raise UserError(
@@ -391,6 +392,9 @@ def _check_generator(config: PretrainingConfig, bert_config: BertConfig) -> None
             f'give a file with "{FAMILY_KEY}": "{ElectraConfig.family_name}", such as recipes/electra_small.json'
         )
     try:
-        bert_config.generator(config.generator_size)
+        return bert_config.generator(config.generator_size)
     except UserError as error:
-        raise UserError(f"generator_size={config.generator_size:g} of {config.bert_config_file}: {error}") from error
+        raise UserError(
+            f"generator_size={config.generator_size:g} of {config.bert_config_file}: {error}; give a multiple of "
+            f"1/{bert_config.num_attention_heads}"
+        ) from error

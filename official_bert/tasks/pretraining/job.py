@@ -238,7 +238,7 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: PretrainingR
     if latest:
         step = trainer.restore(latest)
     else:
-        trainer.load_initial(config.init_checkpoint)
+        trainer.load_initial(config.init_checkpoint, is_trained_next=False)
         step = 0
     if trainer.cluster.is_chief:
         write_evaluation_flags(config, None)

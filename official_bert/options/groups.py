@@ -391,19 +391,19 @@ class VersionOptions(Options):
 
 
 def check_export(config: VersionOptions, bert_config: BertConfig) -> None:
-    export_parts(bert_config, config.export_parallelism, config.bert_config_file)
+    export_parts(bert_config, config.export_parallelism)
     if config.export_format == "onnx":
         check_installed("tf2onnx", extra="onnx")
 
 
-def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
+def export_parts(config: BertConfig, parallelism: int) -> int:
     """Return the number of parts that split the layers of an exported model."""
     sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
     undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
     if undivided and parallelism:
         raise UserError(
-            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of "
-            f"{config_file}; give a number that does"
+            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of the exported "
+            "model; give a number that does"
         )
     return 1 if undivided else parallelism or 2
 

@@ -501,5 +501,5 @@ def export_run(
         return write(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
     servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
-    servable.use_export_stack(export_parts(servable.bert_config, config.export_parallelism, config.bert_config_file))
+    servable.use_export_stack(export_parts(servable.bert_config, config.export_parallelism))
     return write_export(config.export_dir, servable)

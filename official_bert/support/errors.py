@@ -65,7 +65,7 @@ def require(package: str, extra: str) -> None:
 
 def check_installed(package: str, extra: str, advice: str = "") -> None:
     if importlib.util.find_spec(package) is None:
-        raise UserError(f"{_not_installed(package, extra)}{advice}")
+        raise _not_installed(package, extra, advice)
 
 
 def import_tensorflow(use: str, advice: str = "") -> ModuleType:
@@ -96,8 +96,8 @@ def blocked_imports(*packages: str) -> Iterator[None]:
             del sys.modules[package]
 
 
-def _not_installed(package: str, extra: str) -> UserError:
-    return UserError(f"{package} is not installed; run: {install_command(extra)}")
+def _not_installed(package: str, extra: str, advice: str = "") -> UserError:
+    return UserError(f"{package} is not installed; run: {install_command(extra)}{advice}")
 
 
 def install_command(extra: str) -> str:

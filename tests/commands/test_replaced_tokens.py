@@ -182,6 +182,10 @@ def test_a_resumed_run_with_new_masks_equals_an_uninterrupted_one(flags, unmaske
             ["needs an ELECTRA", "describes a BERT; give a file with"],
         ),
         ({"objective": "masked_lm", "generator_size": 0.5}, ["--generator_size needs --objective=replaced_tokens"]),
+        (
+            {"do_export": True, "export_dir": "absent", "export_parallelism": 2, "num_train_steps": 1},
+            ["--export_parallelism=2 does not divide num_attention_heads=1 of the exported model"],
+        ),
         ({"teacher": "elsewhere"}, ["--teacher cannot be used with --objective=replaced_tokens"]),
     ],
 )

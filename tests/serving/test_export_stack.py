@@ -93,11 +93,11 @@ def test_parts_of_an_export():
             "hidden_size": 12 * num_heads,
             "intermediate_size": intermediate_size,
         }
-        return export_parts(BertConfig(vocab_size=9, **sizes), parallelism, "c.json")
+        return export_parts(BertConfig(vocab_size=9, **sizes), parallelism)
 
     assert [parts(parallelism) for parallelism in (0, 1, 2, 12)] == [2, 1, 2, 12]
     assert parts(0, num_heads=3) == parts(0, intermediate_size=31) == 1
-    with pytest.raises(UserError, match="export_parallelism=5 does not divide num_attention_heads=12 of c.json"):
+    with pytest.raises(UserError, match="=5 does not divide num_attention_heads=12 of the exported model"):
         parts(5)
-    with pytest.raises(UserError, match="export_parallelism=3 does not divide intermediate_size=31 of c.json"):
+    with pytest.raises(UserError, match="=3 does not divide intermediate_size=31 of the exported model"):
         parts(3, intermediate_size=31)

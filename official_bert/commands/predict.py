@@ -15,9 +15,9 @@ from official_bert.data.tables import COMMA, FORMATS, format_of
 from official_bert.data.text_inputs import ID, LINES, STANDARD_STREAM, Example, TextSource
 from official_bert.options.command import Command
 from official_bert.options.groups import TableOptions
-from official_bert.options.option import option, options
+from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import writing
-from official_bert.support.console import tsv_line
+from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns, tsv_line
 from official_bert.support.errors import UserError, plain_message
 
 if TYPE_CHECKING:
@@ -68,6 +68,14 @@ class PredictConfig(TableOptions):
         group="output",
         choices=("tsv", "jsonl"),
     )
+    top_k: int | None = option(
+        None,
+        "Classification: number of labels to write with their probabilities, most likely first. By default all, or "
+        f"{NUM_LIKELY} of more than {MOST_LABEL_COLUMNS}.",
+        group="output",
+        minimum=1,
+        maximum=MAX_AXIS,
+    )
     use_best_checkpoint: bool = option(False, "Use the best checkpoint of a run instead of the last.", group="model")
 
     @property
@@ -90,6 +98,8 @@ def run(config: PredictConfig) -> None:
         raise UserError(f"{config.model_dir} is an encoder without a task: extract_features writes its vectors")
     if predictor.task in _OTHER_COMMANDS:
         raise UserError(f"{config.model_dir} is a model of {predictor.task}: {_OTHER_COMMANDS[predictor.task]}")
+    if config.top_k and predictor.task != "classification":
+        raise UserError(f"top_k is for labels, but {config.model_dir} is a model of {predictor.task}")
     number, is_standard = 0, config.output_file == STANDARD_STREAM
     with contextlib.nullcontext(sys.stdout) if is_standard else writing.atomic_write(config.output_file) as sink:
         lines = (_jsonl_lines if config.is_jsonl else _tsv_lines)(config, _predictions(config, predictor))
@@ -101,11 +111,13 @@ def run(config: PredictConfig) -> None:
     logging.info("predicted %d text(s)%s", number, "" if is_standard else f"; wrote {config.output_file}")
 
 
-def _jsonl_lines(_: PredictConfig, predictions: "Iterator[tuple[Example, Any]]") -> Iterator[str]:
+def _jsonl_lines(config: PredictConfig, predictions: "Iterator[tuple[Example, Any]]") -> Iterator[str]:
     from official_bert.inference.predictor import as_json
 
     for example, result in predictions:
         found = as_json(result)
+        if isinstance(found, dict) and isinstance(found.get("probabilities"), dict):
+            found["probabilities"] = _likely(config, found["probabilities"]) or found["probabilities"]
         found = found if isinstance(found, dict) else {"answers" if isinstance(found, list) else "prediction": found}
         identity = {} if example.id is None else {"id": example.id}
         yield json.dumps({**identity, **found}, ensure_ascii=False) + "\n"
@@ -118,6 +130,8 @@ def _tsv_lines(config: PredictConfig, predictions: "Iterator[tuple[Example, Any]
     labels = None
     for example, result in predictions:
         cells, shares = _cells(result)
+        if likely := _likely(config, shares):
+            cells, shares = {**cells, **ranked_columns(likely.items())}, {}
         header = ""
         if labels is None:
             has_id, known = example.id is not None, read_labels(config.model_dir) or sorted(shares)
@@ -125,6 +139,12 @@ def _tsv_lines(config: PredictConfig, predictions: "Iterator[tuple[Example, Any]
             header = tsv_line([*(["id"] if has_id else []), *cells, *labels])
         identity = [example.id or ""] if has_id else []
         yield header + tsv_line([*identity, *cells.values(), *(shares[label] for label in labels)])
+
+
+def _likely(config: PredictConfig, shares: dict[str, Any]) -> dict[str, Any]:
+    """Return the most likely labels, the first of `shares`, where not all are written."""
+    number = config.top_k or (NUM_LIKELY if len(shares) > MOST_LABEL_COLUMNS else 0)
+    return dict(itertools.islice(shares.items(), number))
 
 
 def _cells(result: Any) -> tuple[dict[str, str], dict[str, str]]:

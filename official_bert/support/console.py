@@ -20,6 +20,8 @@ _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
 _SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+# Tables have a column for each of this many labels; of more labels, the most likely ones of each example.
+MOST_LABEL_COLUMNS, NUM_LIKELY = 100, 10
 _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
 
@@ -164,6 +166,12 @@ def write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
 
 def tsv_line(cells: Iterable[str]) -> str:
     return "\t".join(cell.translate(_ESCAPES) for cell in cells) + "\n"
+
+
+def ranked_columns(likely: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the columns `label_1`, `probability_1`, `label_2` and so on of labels and probabilities, best first."""
+    kinds = ("label", "probability")
+    return {f"{kind}_{rank}": cell for rank, of in enumerate(likely, 1) for kind, cell in zip(kinds, of, strict=True)}
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:

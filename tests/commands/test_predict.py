@@ -42,6 +42,7 @@ def models(model_dir, one_layer_config_file, vocab_file, tmp_path_factory):
             {"labels": labels, "multi_label": True, "delimiter": ";"},
         ),
         ("score", ClassificationModel(encoder, num_outputs=1), {}),
+        ("many", ClassificationModel(encoder, num_outputs=101), {"labels": list(map(str, range(101)))}),
         ("tags", TaggingModel(encoder, num_outputs=3), {"labels": ["O", "B-X", "I-X"]}),
         ("answers", SpanModel(encoder), {"max_query_length": 9, "doc_stride": 20}),
         ("choices", MultipleChoiceModel(encoder), {"context_column": "here", "choice_columns": "1,2,3"}),
@@ -143,6 +144,22 @@ def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager,
             assert float(cells["probability"]) == pytest.approx(best["probability"], abs=1e-6)
 
 
+@pytest.mark.parametrize(("top_k", "number"), [(None, 10), (2, 2), (101, 101)])
+def test_of_many_labels_the_most_likely_are_written(models, load, eager, tmp_path, top_k, number):
+    (tmp_path / "a.txt").write_text(lines_of(*TEXTS))
+    files = [tmp_path / "found.jsonl", tmp_path / "found.tsv"]
+    for file in files:
+        run_here("predict", model_dir=models / "many", input_file=tmp_path / "a.txt", output_file=file, top_k=top_k)
+    objects = json_lines(files[0])
+    header, *rows = [line.split("\t") for line in files[1].read_text().splitlines()]
+    assert header[:4] == ["prediction", "probability", "label_1", "probability_1"] and len(header) == 2 + 2 * number
+    for result, found, row in zip(load(str(models / "many"))(TEXTS), objects, rows, strict=True):
+        expected = list(result.probabilities.items())[:number]
+        assert found["label"] == row[0] == expected[0][0] and list(found["probabilities"].items()) == expected
+        assert row[2::2] == [label for label, _ in expected]
+        assert list(map(float, row[3::2])) == pytest.approx([share for _, share in expected], abs=1e-6)
+
+
 def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, version):
     with open(f"{reviews['data_dir']}/test.tsv", "rb") as source:
         content = source.read()
@@ -192,6 +209,7 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
         ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
         ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
         ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),
+        ("tags", "a\n", {"top_k": 2}, "top_k is for labels, but .* is a model of tagging"),
         ("words", "a [MASK]\n", {}, "is a model of pretraining: fill_mask predicts its words"),
     ],
 )

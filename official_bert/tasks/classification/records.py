@@ -17,7 +17,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import COMMA, KEYED_FORMATS, Columns, Row, known_format, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
-from official_bert.support.console import write_rows
+from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns, write_rows
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
 from official_bert.tasks.classification.data import (
@@ -288,7 +288,10 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
 def write_readable_table(
     path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
 ) -> None:
-    """Write `predictions.tsv`: a header, then the id, texts, prediction and confidence of each example."""
+    """Write `predictions.tsv`: a header, then the id, texts, prediction and confidence of each example.
+
+    Of more than `MOST_LABEL_COLUMNS` labels, it has the `NUM_LIKELY` most likely ones of each example.
+    """
     optional = {
         ID_COLUMN: any(example.id for example in examples),
         "text_b": any(example.text_b is not None for example in examples),
@@ -296,13 +299,18 @@ def write_readable_table(
     }
     columns = [name for name in ("guid", ID_COLUMN, "text_a", "text_b", "label") if optional.get(name, True)]
     has_probability = ["probability"] if dataset.problem == "single_label" else []
+    is_ranked = len(dataset.labels) > MOST_LABEL_COLUMNS
 
     def rows():
-        yield [*columns, "prediction", *has_probability, *dataset.labels]
+        of_labels = ranked_columns([("", "")] * NUM_LIKELY) if is_ranked else dataset.labels
+        yield [*columns, "prediction", *has_probability, *of_labels]
         for example, row in zip(examples, probabilities, strict=True):
             label, shares = predicted_label(dataset, row), [f"{share:.6f}" for share in row]
             cells = [getattr(example, column) or "" for column in columns]
             probability = [shares[dataset.labels.index(label)] for _ in has_probability]
+            if is_ranked:
+                best = np.argsort(-row, kind="stable")[:NUM_LIKELY].tolist()
+                shares = ranked_columns([(dataset.labels[number], shares[number]) for number in best]).values()
             yield [*cells, label, *probability, *(shares if dataset.labels else ())]
 
     write_rows(path, rows())

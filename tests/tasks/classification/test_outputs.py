@@ -32,6 +32,20 @@ def test_several_labels_have_the_scores_of_their_decisions_and_numbers_none():
     assert class_scores(Dataset("custom", {}, (), "regression"), predictions) == {}
 
 
+def test_of_many_labels_each_example_has_the_most_likely(tmp_path):
+    labels = tuple(f"l{number}" for number in range(101))
+    probabilities = np.random.default_rng(1).dirichlet(np.ones(101), 2).astype(np.float32)
+    path = tmp_path / "predictions.tsv"
+    examples = [TextExample(f"test-{number}", "A.", None, None, "") for number in range(2)]
+    write_readable_table(str(path), Dataset("custom", {}, labels), examples, probabilities)
+    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    assert header[:6] == ["guid", "text_a", "prediction", "probability", "label_1", "probability_1"]
+    for row, shares in zip(rows, probabilities, strict=True):
+        best = np.argsort(-shares)[:10]
+        assert row[2] == row[4] and row[4::2] == [labels[number] for number in best]
+        assert row[3] == row[5] and row[5::2] == [f"{share:.6f}" for share in shares[best]]
+
+
 def test_predictions_keep_the_ids_of_the_table(tmp_path):
     dataset, probabilities = Dataset("custom", {}, ("p", "q")), np.float32([[0.25, 0.75], [1, 0]])
     examples = [

@@ -19,7 +19,7 @@ FORMATS = ("tsv", "csv", "jsonl", "parquet")
 KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and only the needed ones are read
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 COMMA = ","  # the delimiter of CSV, unless another is given
-_logged: set[tuple[str, bool]] = set()
+_logged: set[str] = set()
 _MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
 PARQUET_MAGIC = b"PAR1"  # at the beginning and end of a file
 _BATCH_ROWS = 64  # a text may be as long as a book
@@ -112,15 +112,55 @@ def check_table(path: str, table_format: str | None, columns: Columns) -> None:
         is_compressed(path)  # raises if it cannot be decompressed
 
 
-def read_table(path: str, table_format: str, columns: Columns = ALL_COLUMNS, delimiter: str = COMMA) -> Iterator[Row]:
-    """Read a table: TSV and CSV with their header as the first row, `KEYED_FORMATS` with the given columns."""
+def read_table(
+    path: str,
+    table_format: str,
+    columns: Columns = ALL_COLUMNS,
+    delimiter: str = COMMA,
+    *,
+    has_header: bool = True,
+) -> Iterator[Row]:
+    """Read a user's table without blank rows at its end: TSV and CSV with their header, `KEYED_FORMATS` with `columns`.
+
+    Rows of TSV and CSV that are wider than the first one and, without a header, narrower ones are mistakes: a text
+    that contains the separator would be cut. Differences of empty cells alone, as in the files of Excel, are harmless.
+    """
     if table_format == "csv":
-        return read_csv(path, delimiter)
+        return _even_rows(read_csv(path, delimiter), has_header)
     if delimiter != COMMA:
         raise UserError(f"delimiter={delimiter} is for CSV; {path} is read as {table_format}")
-    if table_format in KEYED_FORMATS:
-        return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, columns)
-    return read_tsv(path)
+    if table_format == "tsv":
+        return _even_rows(read_tsv(path), has_header)
+    return without_trailing_blank_rows((read_jsonl if table_format == "jsonl" else read_parquet)(path, columns))
+
+
+def _even_rows(rows: Iterator[Row], has_header: bool) -> Iterator[Row]:
+    first, has_warned = [], False
+    for row in without_trailing_blank_rows(map(_without_blank_cells, rows)):
+        cells, first = row.cells, first or row.cells
+        is_short = 0 < len(cells) < len(first) and not _is_blank(first[len(cells) :])
+        if not _is_blank(cells[len(first) :]) or (is_short and not has_header):
+            whose = "header" if has_header else "first row"
+            row = row._replace(
+                mistake=f"{len(cells)} columns, but the {whose} has {len(first)}; does a text contain the separator? "
+                f"In CSV, quote such texts. The row begins {cells[0][:40]!r}"
+            )
+        elif is_short and not has_warned:
+            has_warned = True
+            _log_once(
+                logging.WARNING,
+                f"{row.where}: {len(cells)} columns, but the header has {len(first)}; is a row split at a line break? "
+                "Missing cells are taken as empty, also in later rows",
+            )
+        yield row._replace(cells=cells[: len(first)])
+
+
+def _without_blank_cells(row: Row) -> Row:
+    return row._replace(cells=[]) if len(row.cells) > 1 and _is_blank(row.cells) else row
+
+
+def _is_blank(cells: Sequence[str]) -> bool:
+    return not "".join(cells).strip()
 
 
 def read_objects(
@@ -134,7 +174,7 @@ def read_objects(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place of each row and its values by name; of TSV and CSV only the given columns."""
     places, is_empty = None, True
-    for row in without_trailing_blank_rows(read_table(path, table_format, delimiter=delimiter)):
+    for row in read_table(path, table_format, delimiter=delimiter, has_header=has_header):
         values = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
@@ -155,29 +195,36 @@ def read_objects(
 
 def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
     """Return the numbers of columns given by name or number, and log the header."""
-    numbers = []
-    for column in columns:
-        if header is None and not column.isdecimal():
-            raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
-        numbers.append(int(column) if column.isdecimal() else column_number(column, header.where, header.cells))
+    numbers = [numbered_column(column, header) for column in columns]
     if header is not None:
         log_header(header, is_doubtful=any(map(str.isdecimal, columns)))
     return numbers
 
 
+def numbered_column(column: str | int, header: Row | None) -> int:
+    is_number = str(column).isdecimal()
+    if header is None and not is_number:
+        raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
+    if not is_number:
+        return column_number(column, header.where, header.cells)
+    if header is not None and int(column) >= len(header.cells):
+        names = format_names(header.cells) + separator_hint(header.cells)
+        raise UserError(f"{header.where}: no column {column}, counted from 0; the columns are {names}")
+    return int(column)
+
+
 def log_header(header: Row, *, is_doubtful: bool) -> None:
-    _log_once(f"{header.where} is taken as the header: {format_names(cell[:80] for cell in header.cells)}", is_doubtful)
-
-
-def _log_once(message: str, is_doubtful: bool) -> None:
-    """Log a message, unless logging is off, as in the check of a command, or an earlier reading has logged it."""
-    if (message, is_doubtful) in _logged or logging.get_verbosity() < logging.WARNING:
-        return
-    _logged.add((message, is_doubtful))
+    message = f"{header.where} is taken as the header: {format_names(cell[:80] for cell in header.cells)}"
     if is_doubtful:
-        logging.warning("%s; if it is an example, give has_header=False or add a header to the file", message)
-    else:
-        logging.info("%s", message)
+        message += "; if it is an example, give has_header=False or add a header to the file"
+    _log_once(logging.WARNING if is_doubtful else logging.INFO, message)
+
+
+def _log_once(level: int, message: str) -> None:
+    """Log a message, unless logging is off, as in the check of a command, or an earlier reading has logged it."""
+    if message not in _logged and logging.get_verbosity() >= logging.WARNING:
+        _logged.add(message)
+        logging.log(level, "%s", message)
 
 
 def column_number(name: str, where: str, columns: Sequence[str]) -> int:

@@ -18,7 +18,6 @@ from official_bert.data.tables import (
     locate_columns,
     open_parquet,
     read_table,
-    without_trailing_blank_rows,
 )
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -121,8 +120,9 @@ class TextSource(NamedTuple):
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
-        table = read_table(self.readable_path, table_format, Columns(texts, label, self.id_column), self.delimiter)
-        rows, places, id_place = without_trailing_blank_rows(table), self.text_columns, self.id_column
+        columns = Columns(texts, label, self.id_column)
+        rows = read_table(self.readable_path, table_format, columns, self.delimiter, has_header=self.has_header)
+        places, id_place = self.text_columns, self.id_column
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:

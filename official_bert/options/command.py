@@ -22,7 +22,7 @@ from official_bert.support.console import (
     drop_broken_streams,
     filtered_stderr,
     is_startup_note,
-    open_closed_streams,
+    prepare_streams,
 )
 from official_bert.support.errors import UserError, printable
 
@@ -254,7 +254,7 @@ def exiting_with_one_line() -> Iterator[None]:
     130, SIGTERM 143 (0 with --do_train, whose runs resume), and a closed standard output, as with `head`, 141. Other
     errors are bugs and keep their traceback.
     """
-    open_closed_streams()
+    prepare_streams()
     try:
         try:
             with processes.raising_terminated():

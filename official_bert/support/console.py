@@ -1,6 +1,8 @@
 """Output on a terminal: the progress of a long job, tables, and native log lines that are filtered out."""
 
+import codecs
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -14,8 +16,8 @@ from absl import logging
 
 from official_bert.support import writing
 
+_JSON_ESCAPES = "json_escapes"
 _NVIDIA_DEVICE = "/dev/nvidiactl"
-
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
 _SECONDS_BEFORE_ESTIMATES = 1  # a time left estimated earlier, from a unit or two, would be too inaccurate
@@ -181,12 +183,20 @@ def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str
     return mean, deviation
 
 
-def open_closed_streams() -> None:
-    """Replace closed streams (`>&-`): a file opened later would get their descriptor and their output."""
+def prepare_streams() -> None:
+    r"""Replace closed streams (`>&-`), and write characters that the output's encoding lacks as escapes.
+
+    A file opened later would get a closed stream's descriptor and its output. The escapes are those of JSON, `\ud83c`.
+    """
+    codecs.register_error(
+        _JSON_ESCAPES, lambda error: (json.dumps(error.object[error.start : error.end])[1:-1], error.end)
+    )
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # Python's mark for a closed stream; the lowest free descriptor is its own
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors=_JSON_ESCAPES)
 
 
 def drop_broken_streams() -> None:

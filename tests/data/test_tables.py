@@ -121,34 +121,62 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path, read):
         rows_of(read, tmp_path / "t", b"good\ncaf\xe9\n")
 
 
-def classified(path, text, label):
-    custom_dataset({"test": path}, [text], label, labels=["p", "q"]).examples(None, "test")
+def classified(path, text, label, **table):
+    dataset = custom_dataset({"dev": path}, [text], label, labels=["p", "q"], **table)
+    return [(example.text_a, example.label) for example in dataset.examples(None, "dev")]
 
 
-def chosen(path, text, label):
+def chosen(path, text, label, **table):
     folder, name = path.rsplit("/", 1)
-    choices.read_examples(folder, choices.Layout(text, (label, text), files={"test": name}), "test")
+    layout = choices.Layout(text, (label, text), files={"test": name}, **table)
+    return [(example.context, example.choices[0]) for example in choices.read_examples(folder, layout, "test")]
+
+
+def paired(path, *names, **table):
+    return [tuple(row.values()) for _, row in sentences.read_rows(path, sentences.Layout(names, **table))]
 
 
 HEADER_READERS = {
     "classification": classified,
     "multiple choice": chosen,
-    "sentence encoder": lambda path, *names: list(sentences.read_rows(path, sentences.Layout(names))),
-    "texts": lambda path, *names: list(TextSource(path, names)),
+    "sentence encoder": paired,
+    "texts": lambda path, *names, **table: list(TextSource(path, names, **table)),
 }
+
+
+@pytest.mark.parametrize("reader", HEADER_READERS)
+@pytest.mark.parametrize("ending", ["tsv", "csv"])
+@pytest.mark.parametrize(
+    ("content", "has_header", "mistake"),
+    [
+        ("t,k\nWarm.,p\nA bright, warm town.,p\n", True, "line 3: 3 columns, but the header has 2; does a text"),
+        ("t,k\nWarm.,p,,x\n", True, "line 2: 4 columns, but the header has 2; .* The row begins 'Warm.'"),
+        ("Rain, and snow.,p,x\nRain.,p\n", False, "line 2: 2 columns, but the first row has 4; does a text"),
+        ("Rain.,p\nRain, and snow.,p\n", False, "line 2: 3 columns, but the first row has 2"),
+        # Excel writes blanks in cells and rows that were once used, and may leave out the last delimiters.
+        ("t,k,,\nRain.,p,,\nSnow.,q\nA town.,p,,, ,\n,,,\n\n", True, None),
+        ("Rain.,p,,\nSnow.,q\nA town.,p,,,,\n , ,,\n", False, None),
+        ("t,k,note\nRain.,p\nSnow.,q,cold\nA town.,p,\n", True, None),
+    ],
+)
+def test_rows_of_different_widths_are_mistakes_unless_cells_are_empty(
+    reader, ending, content, has_header, mistake, tmp_path
+):
+    path = tmp_path / f"t.{ending}"
+    path.write_text(content if ending == "csv" else content.replace(",", "\t"))
+    names = ("t", "k") if has_header else ("0", "1")
+    if mistake is None:
+        found = HEADER_READERS[reader](str(path), *names, has_header=has_header)
+        assert found == [("Rain.", "p"), ("Snow.", "q"), ("A town.", "p")]
+        return
+    with pytest.raises(UserError, match=f"t.{ending}, {mistake}"):
+        HEADER_READERS[reader](str(path), *names, has_header=has_header)
 
 
 def test_files_with_semicolons_and_a_byte_order_mark_are_read_as_excel_writes_them_in_german(tmp_path):
     (path := tmp_path / "a.csv").write_bytes('Text;b;k\r\n"a; ""b""";3,5;p\r\nd,e;f;q\r\n'.encode("utf-8-sig"))
-    expected = [('a; "b"', "p"), ("d,e", "q")]
-    examples = custom_dataset({"train": str(path)}, ["Text"], "k", delimiter=";").examples(None, "train")
-    assert [(example.text_a, example.label) for example in examples] == expected
-    assert list(TextSource(str(path), ["Text", "k"], delimiter=";")) == expected
-    layout = sentences.Layout(("Text", "k"), delimiter=";")
-    assert [tuple(row.values()) for _, row in sentences.read_rows(str(path), layout)] == expected
-    layout = choices.Layout("Text", ("b", "k"), files={"test": "a.csv"}, delimiter=";")
-    found = choices.read_examples(str(tmp_path), layout, "test")
-    assert [(each.context, *each.choices) for each in found] == [('a; "b"', "3,5", "p"), ("d,e", "f", "q")]
+    for read in HEADER_READERS.values():
+        assert read(str(path), "Text", "k", delimiter=";") == [('a; "b"', "p"), ("d,e", "q")]
     with pytest.raises(UserError, match="delimiter=; is for CSV; .*/a.tsv is read as tsv"):
         list(TextSource(str(path.rename(tmp_path / "a.tsv")), ["Text"], delimiter=";"))
 

@@ -1,6 +1,8 @@
 """The end of scripts: broken and closed streams, interruptions, too little memory; processes only where needed."""
 
 import importlib
+import io
+import json
 import os
 import re
 import signal
@@ -219,3 +221,12 @@ def test_mistakes_in_the_program_keep_their_traceback():
         _ = 1 / 0
     with pytest.raises(tf.errors.ResourceExhaustedError), exiting_with_one_line():
         raise tf.errors.ResourceExhaustedError(None, None, "the queue is full")
+
+
+def test_characters_that_standard_output_lacks_are_written_as_escapes_of_json(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp949"))
+    with exiting_with_one_line():
+        print(text := "좋다 🍋 café")
+    printed = sys.stdout.buffer.getvalue().decode("cp949")
+    assert printed == "좋다 \\ud83c\\udf4b caf\\u00e9\n"
+    assert json.loads(f'"{printed.strip()}"') == text

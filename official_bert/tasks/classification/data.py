@@ -13,10 +13,9 @@ from absl import logging
 
 from official_bert.data.tables import (
     Row,
-    column_number,
     log_header,
+    numbered_column,
     read_tsv,
-    separator_hint,
     without_trailing_blank_rows,
 )
 from official_bert.support import files
@@ -57,7 +56,7 @@ class Split:
     has_header: bool = True  # the first row names the columns
     guid_prefix: str | None = None  # prefix of the guids; by default the split's name
     guid_column: Column | None = None  # column with the rest of the guid; by default the row number
-    # a user's table: guids count its examples from 0, and its rows are no longer than its header
+    # a user's table: guids count its examples from 0
     is_own: bool = False
     # column of the ids to keep; optional in each row and, if given by name, in the header
     id_column: Column | None = None
@@ -65,7 +64,6 @@ class Split:
     # maps labels in the file to the labels to use
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skip_short_rows: bool = False  # skip rows with missing columns, with a warning
-    num_columns: int | None = None  # maximum number of columns per row; None for no limit
     has_label_lists: bool = False  # a label in JSON Lines or Parquet may be a list
 
     def find(self, data_dir: str | None) -> str:
@@ -105,15 +103,10 @@ class Split:
         return max(column + 1 if column >= 0 else -column for column in self._columns.values())
 
     def _numbered(self, header: Row) -> "Split":
-        numbers = {"num_columns": len(header.cells)} if self.is_own else {}
+        numbers = {}
         for field, column in self._columns.items():
-            if isinstance(column, str):
-                column = column_number(column, header.where, header.cells)
-            elif self.is_own and column >= len(header.cells):
-                raise UserError(
-                    f"{header.where}: no column {column}, counted from 0; the columns are {format_names(header.cells)}"
-                    + separator_hint(header.cells)
-                )
+            if isinstance(column, str) or self.is_own:
+                column = numbered_column(column, header)
             numbers[field] = column
         if isinstance(self.id_column, str):
             others = {numbers[field] for field in self._columns}
@@ -135,11 +128,6 @@ class Split:
         cells = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
-        if self.num_columns and len(cells) > self.num_columns:
-            raise UserError(
-                f"{row.where}: {len(cells)} columns, but the header has {self.num_columns}; does a text contain the "
-                f"separator? The row begins {cells[0][:40]!r}"
-            )
         if not cells:
             raise UserError(f"{row.where}: a blank line; remove it")
         if isinstance(cells, list) and len(cells) < self._width:

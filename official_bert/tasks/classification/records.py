@@ -101,7 +101,7 @@ def custom_dataset(
         raise UserError("training and evaluation need labels; give label_column")
     splits = {}
     for split, path in paths.items():
-        read = functools.partial(read_table, delimiter=delimiter)
+        read = functools.partial(read_table, delimiter=delimiter, has_header=has_header)
         of_split = None if split == "test" else label_column
         splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read)
     dataset = Dataset(CUSTOM, splits, tuple(labels or ()), problem, metrics=custom_metrics(problem, is_ranking))

@@ -15,6 +15,8 @@ def main() -> None:
     program = os.path.basename(sys.argv[0])
     if program == "__main__.py":
         program = "python -m official_bert"
+    if sys.argv[1:2] == ["help"] and len(sys.argv) == 3:  # as git has it
+        sys.argv[1:] = [sys.argv[2], "--help"]
     name = sys.argv[1] if len(sys.argv) > 1 else None
     if name in NAMES:
         sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help show the whole command

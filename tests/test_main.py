@@ -36,8 +36,9 @@ def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
         (tmp_path / name).write_text("from official_bert.__main__ import main\n\nmain()\n")
     else:
         command = [sys.executable, "-m", "official_bert"]
-    process = subprocess.run([*command, "run_squad", "--help"], **options)
-    assert process.stdout == of_file.replace("python run_squad.py", f"{name} run_squad")
+    for arguments in (["run_squad", "--help"], ["help", "run_squad"]):
+        process = subprocess.run([*command, *arguments], **options)
+        assert process.stdout == of_file.replace("python run_squad.py", f"{name} run_squad")
 
 
 def test_the_version_comes_without_tensorflow():

@@ -20,7 +20,7 @@ GROUPS = {
     "models": "convert_hf_checkpoint edit_checkpoint",
     "use": "predict extract_features fill_mask sentence_similarity score_sentences view_attention "
     "beam_predict score_answers",
-    "serve": "export_embeddings serve",
+    "serve": "export export_embeddings serve",
 }
 # Commands of earlier versions, and what does their work now.
 RENAMED = {

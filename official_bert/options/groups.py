@@ -102,7 +102,12 @@ class ModelOptions(TokenizerOptions, ArchitectureOptions):
     """Flags of commands that load a trained model."""
 
     max_seq_length: ClassVar[int | None] = None  # a flag in commands that do not derive the length from the texts
-    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+    init_checkpoint: str | None = option(
+        None,
+        "Folder of the model, which also has its vocabulary and configuration; or a checkpoint.",
+        required=True,
+        is_path=True,
+    )
 
 
 @options(group="model", affects="head")

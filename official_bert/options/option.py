@@ -260,7 +260,7 @@ def _by_group(config_class: type) -> dict[str, list[dataclasses.Field]]:
 
 
 def _summary(field: dataclasses.Field, flag: flags.Flag, width: int) -> str:
-    """Return a line with the flag, its default value and the first sentence of its help text."""
+    """Return the flag, its default value and the first sentence of its help text."""
     spelled = f"--{field.name}"
     if flag.boolean:
         spelled = f"--[no]{field.name}" if field.default else spelled
@@ -270,5 +270,6 @@ def _summary(field: dataclasses.Field, flag: flags.Flag, width: int) -> str:
     else:
         spelled += f"={field.default}"
     sentence = flag.help.split(". ")[0].removesuffix(".").removesuffix("; required")
-    line = f"  {spelled:<{_SUMMARY_COLUMN}}  {sentence}"
-    return line if len(line) <= width else line[: width - 3] + "..."
+    indent = " " * (_SUMMARY_COLUMN + 4)
+    first = f"  {spelled:<{_SUMMARY_COLUMN}}  "
+    return textwrap.fill(sentence, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)

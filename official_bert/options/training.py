@@ -145,7 +145,11 @@ class TrainingOptions(
     task: ClassVar[str]  # name of the task, a key of the task registry
 
     init_checkpoint: str | None = option(
-        None, "Checkpoint to initialize the weights from.", group="model", is_path=True, affects="data"
+        None,
+        "Folder of a pretrained model, which also has its vocabulary and configuration; or a checkpoint.",
+        group="model",
+        is_path=True,
+        affects="data",
     )
     output_dir: str | None = option(None, "Folder for all output files.", required=True, is_path=True, affects="run")
     do_train: bool = option(False, "Run training.", affects="run")

@@ -8,10 +8,9 @@ import shutil
 
 import pytest
 
-from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, run_here
 
 ANSWERS = GOLDEN / "families" / "answers"
 TOLERANCE = 1e-5
@@ -98,6 +97,6 @@ def test_a_cross_encoder_has_its_head_beside_the_modules_of_sentence_transformer
 
 @pytest.mark.slow
 def test_a_finished_model_can_be_exported(tmp_path):
-    export(ANSWERS / "bert_tags", tmp_path / "bert_tags")
+    run_here("export", model_dir=ANSWERS / "bert_tags", export_dir=tmp_path / "bert_tags")
     served, loaded = (comparable("a cat", Predictor(path / "bert_tags")("a cat")) for path in (tmp_path, ANSWERS))
     assert_alike(served, loaded)

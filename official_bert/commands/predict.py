@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE = 64
 _CHOICES = "choices"  # the last text of multiple choice
+_COLUMNS = "columns"  # input format of taggers: a word and further columns in each line
 # Tasks whose predictions are no rows of a table, and what to use instead.
 _OTHER_COMMANDS = {
     "pretraining": "fill_mask predicts its words",
@@ -57,8 +58,9 @@ class PredictConfig(TableOptions):
     id_column: str | None = option(None, "Name of the column that is kept with each prediction; by default id.")
     input_format: str | None = option(
         None,
-        "Format of the file; by default that of the file name's extension, or lines.",
-        choices=(LINES, *FORMATS),
+        "Format of the file; by default that of the file name's extension, or lines. columns: a word in each line, as "
+        "run_ner reads them; recognized by their tags.",
+        choices=(LINES, *FORMATS, _COLUMNS),
     )
     output_file: str = option(STANDARD_STREAM, "File to write, - for standard output.", group="output", is_path=True)
     output_format: str | None = option(
@@ -198,6 +200,10 @@ def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Exampl
             texts = (question.text, found.contexts[question.context_index])
             yield Example(f"{path}, question {question.id}", question.id, texts)
         return
+    sentences = _columns(config, predictor)
+    if sentences is not None:
+        yield from sentences
+        return
     added = [] if config.context_file is None else [text_files.read_text(config.context_file)]
     is_table = (config.input_format or (ending != ".txt" and format_of(path)) or LINES) != LINES
     table = _table(config, names[: len(names) - len(added)])
@@ -211,6 +217,39 @@ def _examples(config: PredictConfig, predictor: "Predictor") -> "Iterator[Exampl
             raise UserError(f"{example.where}: there is no {config.id_column}, the column that id_column names")
         if is_single or any(example.texts):  # otherwise a blank line has no text
             yield example._replace(texts=_as_input(names, [*example.texts, *added]))
+
+
+def _columns(config: PredictConfig, predictor: "Predictor") -> "list[Example] | None":
+    """Return the sentences of a file of tagged words, which is read whole, as `run_ner` does; None for other files."""
+    from official_bert.inference.finished_runs import find_run
+    from official_bert.tasks.tagging.data import read_tagged_file, recognize_layout
+    from official_bert.tasks.tagging.options import CHARACTERS
+    from official_bert.training.run_folder import read_labels
+
+    is_given, is_stream = config.input_format == _COLUMNS, TextSource(config.input_file).is_stream
+    if predictor.task != "tagging":
+        if is_given:
+            raise UserError(
+                f"input_format={_COLUMNS} needs a tagger; {config.model_dir} is a model of {predictor.task}"
+            )
+        return None
+    if not is_given and (config.input_format or config.text_columns or is_stream):
+        return None
+    path = TextSource(config.input_file).readable_path
+    run = find_run(config.model_dir)
+    flags = run.settings.flags if run and run.is_own else {}
+    numbers = {"word_column": flags.get("word_column", 0), "tag_column": flags.get("tag_column", -1)}
+    layout = None if is_stream else recognize_layout(path, read_labels(config.model_dir) or (), **numbers)
+    if not (layout or is_given):
+        return None
+    of_characters = flags.get("file_layout") == CHARACTERS
+    layout = CHARACTERS if of_characters and layout != "jsonl" else layout or _COLUMNS
+    found = read_tagged_file(path, **numbers, is_tagged=False, file_layout=layout).sentences
+    logging.info("%s: %d sentences of words in columns; for a text per line give input_format=lines", path, len(found))
+    if not of_characters and any(len(word.split()) > 1 for sentence in found for word in sentence.words):
+        logging.warning("%s: words with blanks are tagged in parts; run_ner --do_predict tags them whole", path)
+    separator = "" if of_characters else " "
+    return [Example(f"{path}, line {row.line}", None, separator.join(row.words)) for row in found]
 
 
 def _table(config: PredictConfig, names: Sequence[str]) -> TextSource:
@@ -255,8 +294,9 @@ COMMAND = Command(
   echo "Who keeps the bees?" | {command} out/squad - --context_file=letters.txt
 
 Reads one text per line, with ` ||| ` between the texts of a pair or of choices; tables (.tsv, .csv, .jsonl, .parquet),
-with the columns of the run; and, for question answering, SQuAD's format (.json). Files of any size and pipes are read
-and predicted a few texts at a time.
+with the columns of the run; for question answering, SQuAD's format (.json); and, for taggers, the files of run_ner,
+recognized by their tags. Files of any size and pipes are read and predicted a few texts at a time, those of run_ner at
+once.
 """,
     check=check,
     run=run,

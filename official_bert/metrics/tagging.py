@@ -19,6 +19,7 @@ previous word is outside or ends an entity, or if the types differ. So `O I-PER 
 """
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -32,6 +33,10 @@ _ENDING = frozenset("ELSUW[]")
 _CONTINUING = frozenset("IM")
 PREFIXES = _BEGINNING | _ENDING | _CONTINUING
 _OUTSIDE = frozenset("O.")  # the bracket notation writes "." for O
+
+# Words outside and inside of entities, also in notations whose entities cannot be counted: PER_B, b-per, (PER* and *).
+_OUTSIDE_OF_ANY = frozenset("Oo-_*0")
+_INSIDE_OF_ANY = re.compile(r"[BIESLUMW]([-_:./|]\S+)?|\S+[-_:./|][BIESLUMW]|\(\S+\*|\*\)|\(\S+\)", re.IGNORECASE)
 
 
 class Entity(NamedTuple):
@@ -89,6 +94,12 @@ def has_entities(tags: Collection[str]) -> bool:
     For other tags, such as parts of speech, accuracy is the only score.
     """
     return bool(tags) and all(tag == "O" or tag.partition("-")[0] in PREFIXES for tag in tags)
+
+
+def look_like_entities(tags: Collection[str]) -> bool:
+    """Return True if tags, at least one inside and one outside of entities, mark entities in any notation."""
+    inside = set(tags) - _OUTSIDE_OF_ANY
+    return 0 < len(inside) < len(set(tags)) and all(map(_INSIDE_OF_ANY.fullmatch, inside))
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:

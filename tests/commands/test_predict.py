@@ -72,6 +72,7 @@ def lines_of(*rows):
 
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 OF_LABELS, OF_ANSWERS = ["right", "left", "up"], ["prediction", "probability", "start", "end"]
+OF_TAGS = ["words", "tags", "probabilities"]
 OF_CHOICES = ["prediction", "number", "probability", "probabilities"]
 CASES = {
     "columns of the run": (
@@ -92,8 +93,16 @@ CASES = {
     ),
     "blank lines": (
         *("tags", "a.txt", lines_of("the town", "", "a ||| b")),
-        *({}, None, ["the town", "", "a ||| b"], ["words", "tags", "probabilities"]),
+        *({}, None, ["the town", "", "a ||| b"], OF_TAGS),
     ),
+    "words with tags": (
+        *("tags", "a.txt", lines_of("1 the _ O", "2 town _ B-X", "", "1 rain _ O")),
+        *({}, None, ["the town", "rain"], OF_TAGS),
+    ),
+    "sentences with tags": ("tags", "a.tsv", "the town\tO B-X\n", {}, None, ["the town"], OF_TAGS),
+    "words without tags": ("tags", "a", "a\ntown\n", {"input_format": "columns"}, None, ["a town"], OF_TAGS),
+    "words in lines": ("tags", "a", "a O\n\nb O\n", {"input_format": "lines"}, None, ["a O", "", "b O"], OF_TAGS),
+    "lists of words": ("tags", "a.jsonl", '{"tokens": ["a", "town"]}\n', {}, None, ["a town"], OF_TAGS),
     "squad": ("answers", "a.json", json.dumps({"version": "1", "data": [SQUAD]}), {}, ["q7"], ASKED, OF_ANSWERS),
     "context": ("answers", "a.txt", lines_of("who came ?", ""), {"context_file": "c.txt"}, None, ASKED, OF_ANSWERS),
     "choices": (
@@ -208,6 +217,8 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
         ),
         ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
         ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
+        ("score", "a\n", {"input_format": "columns"}, "input_format=columns needs a tagger; .* is a model of classifi"),
+        ("tags", "a O\nb\n", {}, "a.txt, line 2: 1 column, but line 1 has 2"),
         ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),
         ("tags", "a\n", {"top_k": 2}, "top_k is for labels, but .* is a model of tagging"),
         ("words", "a [MASK]\n", {}, "is a model of pretraining: fill_mask predicts its words"),

@@ -6,7 +6,8 @@ The layouts "columns", "characters", "sentences" and "jsonl", documents and comm
     rows     O
 
 Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. A line that
-contains only byte-order marks, as in concatenated files, is blank. JSON is converted to columns with tabs.
+contains only byte-order marks, as in concatenated files, is blank. JSON is converted to columns with tabs. A first
+column that counts the words is skipped, with the ranges (1-2) and empty nodes (1.1) of CoNLL-U.
 """
 
 import dataclasses
@@ -18,9 +19,9 @@ from typing import NamedTuple
 from absl import logging
 
 from official_bert.data.tables import format_of, read_objects
-from official_bert.metrics.tagging import PREFIXES, has_entities
+from official_bert.metrics.tagging import PREFIXES, has_entities, look_like_entities
 from official_bert.support.errors import UserError, format_names, pluralize
-from official_bert.support.text_files import LineReader, check_json
+from official_bert.support.text_files import LineReader, check_json, text_extension
 from official_bert.tasks.tagging.options import CHARACTERS
 
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
@@ -29,8 +30,14 @@ _COMMENT = re.compile(
     r"|# ?(?:newdoc|newpar) *$"
     r"|# id \S+\s+domain="  # MultiCoNER
 )
-_COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$|## ")  # KLUE: "## klue-ner-v1_dev_00000-wikitree", a tab, and the text
+_COMMENT_BETWEEN_TABS = re.compile(
+    r"# [^\t]*$"
+    r"|## "  # KLUE: "## klue-ner-v1_dev_00000-wikitree", a tab, and the text
+    r"|#\t[^\t]*\t\[\d{4}-\d\d-\d\d\]\s*$"  # GermEval 2014: "#", the source and "[2009-10-17]"
+)
 _NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
+_TOKEN_NUMBER, _NO_WORD = re.compile("[0-9]{1,9}"), re.compile("[0-9]+[-.][0-9]+")  # CoNLL-U: 1-2 is a range of words
+_LINES_TO_RECOGNIZE = 1000
 _BYTE_ORDER_MARK = "\ufeff"
 _JSON_KEYS = ("tokens", "words"), ("ner_tags", "tags", "labels")  # of the words, and of the tags
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
@@ -57,7 +64,7 @@ class TaggedFile:
     layout: str  # "columns", "sentences" or "characters"
     separator: str  # separator of the columns: "\t" or " "
     num_columns: int  # number of columns
-    comments: frozenset[int] = frozenset()  # numbers of the comment lines, from 1
+    comments: frozenset[int] = frozenset()  # numbers of the lines that are comments or no words, from 1
 
 
 class _Row(NamedTuple):
@@ -75,34 +82,78 @@ def read_tagged_file(
     if is_json:
         lines, numbers = _json_columns(path, is_tagged)
         layout, word_column, tag_column = "columns", 0, 1
+    elif layout == "auto" and format_of(path) in ("csv", "parquet"):
+        raise UserError(
+            f"{path}: tags in {format_of(path)} are not read; write JSON Lines with the keys tokens and ner_tags, or "
+            "give file_layout=columns if blanks or tabs separate the columns"
+        )
     else:
         lines = _read_lines(path)
         numbers = range(1, len(lines) + 1)
     comments = frozenset() if is_json or layout == "sentences" else _find_comments(lines)
-    content = _without_comments(lines, comments)
     if comments:
         logging.info("%s: %d lines are comments, the first of them line %d", path, len(comments), min(comments))
+    content = _without_comments(lines, comments)
+    has_tabs = is_json or any("\t" in line for line in content if not is_document_start(line))
+    separator = "\t" if has_tabs or layout == "sentences" else " "
+    ignored = None if is_json else _lines_without_number(content, separator, word_column, tag_column)
+    if ignored is not None:
+        content = [None if number in ignored else line for number, line in enumerate(content, start=1)]
+        if ignored:
+            logging.info(
+                "%s: %d lines are ranges or empty nodes, the first of them line %d", path, len(ignored), min(ignored)
+            )
+        if word_column == 0:
+            word_column = 1
+            logging.warning("%s: column 0 counts the words, so column 1 is read as the words (word_column=1)", path)
     word_lines = {number: line for number, line in enumerate(content, start=1) if line and not is_document_start(line)}
     if not word_lines:
         raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
-    has_tabs = is_json or any("\t" in line for line in word_lines.values())
     if layout == "auto" and has_tabs:
         layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
     elif layout == "auto":
-        if not is_tagged:
+        if not is_tagged and ignored is None:
             _check_are_words(path, content, tag_column)
         layout = "columns"
-    separator = "\t" if has_tabs or layout == "sentences" else " "
     rows = [_Row(numbers[number - 1], split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
-    if layout == "columns" and (" ",) in words:
-        logging.warning("%s has blanks as words; to read characters as text, give file_layout=characters", path)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
     sentences = [
         sentence._replace(line=numbers[sentence.line - 1]) for sentence in _sentences(content, words, tags, layout)
     ]
-    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), comments)
+    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), comments | (ignored or set()))
+
+
+def recognize_layout(path: str, labels: Collection[str], *, word_column: int, tag_column: int) -> str | None:
+    """Return the layout of a file with words in columns or with tags; None if it is plain text or a table.
+
+    It has documents, or tags: half of its lines end in `labels`, or all in those of entities. A file without tags has
+    numbers between tabs, or a word in each line and blank lines between sentences.
+    """
+    if format_of(path) in ("csv", "parquet"):
+        return None
+    if format_of(path) == "jsonl":
+        values = next((values for _, values in read_objects(path, "jsonl", ())), {})
+        return "jsonl" if any(isinstance(values.get(key), list) for key in _JSON_KEYS[0]) else None
+    lines = _read_lines(path, _LINES_TO_RECOGNIZE)
+    content = _without_comments(lines, _find_comments(lines))
+    word_lines = [line for line in content if line and not is_document_start(line)]
+    separator = "\t" if any("\t" in line for line in word_lines) else " "
+    rows = [split_columns(line, separator) for line in word_lines]
+    cells = [row[tag_column].split() for row in rows if len(row) > 1 and _index(tag_column, len(row)) is not None]
+    known = {label for label in labels if any(map(str.isalpha, label))}  # a sentence may end in a tag such as "."
+    is_tagged = len(cells) == len(rows) and look_like_entities(set(itertools.chain(*cells)))
+    is_tagged |= 0 < len(rows) <= 2 * sum(known.issuperset(tags) and bool(tags) for tags in cells)
+    is_tagged |= any(map(is_document_start, content))
+    is_untagged = False
+    if not is_tagged and text_extension(path) != ".tsv":
+        is_counted = _lines_without_number(content, separator, word_column, tag_column) is not None
+        has_blank_lines = "" in content[:-1] and len(word_lines) > content.count("") + 1
+        is_untagged = is_counted if separator == "\t" else has_blank_lines and all(len(row) == 1 for row in rows)
+    if not (is_tagged or is_untagged):
+        return None
+    return _tabbed_layout(word_lines, word_column, tag_column, is_tagged) if separator == "\t" else "columns"
 
 
 def is_document_start(line: str) -> bool:
@@ -136,9 +187,36 @@ def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[s
     ]
 
 
-def _read_lines(path: str) -> list[str]:
+def _lines_without_number(
+    lines: Sequence[str], separator: str, word_column: int, tag_column: int
+) -> frozenset[int] | None:
+    """Return the numbers of the lines of ranges and empty nodes; None unless the first column counts the words.
+
+    Of two columns, the first is no number but a word if the second has tags of entities.
+    """
+    ignored, rows, previous, is_counted = set(), [], None, False
+    for number, line in enumerate(lines, start=1):
+        if not line or is_document_start(line):
+            previous = None
+            continue
+        cells = split_columns(line, separator)
+        if _NO_WORD.fullmatch(cells[0]):
+            ignored.add(number)
+            continue
+        if not _TOKEN_NUMBER.fullmatch(cells[0]) or previous not in (None, int(cells[0]) - 1):
+            return None
+        is_counted, previous = is_counted or previous is not None, int(cells[0])
+        rows.append(cells)
+    width = len(rows[0]) if is_counted else 1
+    is_chosen = word_column == -width or _index(tag_column, width) == 0
+    if width == 1 or is_chosen or (width == 2 and has_entities({row[-1] for row in rows})):
+        return None
+    return frozenset(ignored)
+
+
+def _read_lines(path: str, most: int | None = None) -> list[str]:
     lines = []
-    for line in LineReader(path):
+    for line in itertools.islice(LineReader(path), most):
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
         lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")
     return lines
@@ -211,6 +289,7 @@ def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
 
 
 def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> list[tuple[str, ...]]:
+    """Return the words of each line; raise if they are tags."""
     index = _required(path, rows[0], "word_column", word_column)
     words = []
     for row in rows:
@@ -221,6 +300,14 @@ def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> li
         if not found:
             raise UserError(f"{path}, line {row.line}: no word in column {index}, counted from 0; correct the line")
         words.append(found)
+    distinct = set(itertools.chain(*words))
+    if look_like_entities(distinct):
+        raise UserError(
+            f"{path}: the words are tags: {format_names(sorted(distinct)[:5])}; word_column={word_column} is the wrong "
+            "column, or words and tags are swapped"
+        )
+    if layout == "columns" and " " in distinct:
+        logging.warning("%s has blanks as words; to read characters as text, give file_layout=characters", path)
     return words
 
 
@@ -283,12 +370,14 @@ def _tags_of_row(where: str, cell: str, words: tuple[str, ...], layout: str) -> 
 
 
 def _sentences(
-    lines: Iterable[str], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
+    lines: Iterable[str | None], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
 ) -> list[TaggedSentence]:
     sentences: list[TaggedSentence] = []
     rows = zip(words, tags or [()] * len(words), strict=True)
     document, first_line, parts = 0, 0, []
     for number, line in enumerate([*lines, ""], start=1):
+        if line is None:  # no word, but no end of a sentence
+            continue
         is_word = line and not is_document_start(line)
         if parts and (not is_word or layout == "sentences"):
             all_words, all_tags = (tuple(itertools.chain(*column)) for column in zip(*parts, strict=True))

@@ -11,7 +11,7 @@ from absl import logging
 from official_bert.config.bert_config import FEATURES
 from official_bert.data.record_files import RecordFile
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.metrics.tagging import has_entities
+from official_bert.metrics.tagging import has_entities, look_like_entities
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.manifest import fingerprint
@@ -68,7 +68,12 @@ def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
 
 
 def tags_of(file: TaggedFile) -> list[str]:
-    """Return the tags of a training file, `O` first."""
+    """Return the tags of a training file, `O` first; raise if its words or tags are all the same."""
+    if all(len(set(sentence.words)) == 1 < len(sentence.words) for sentence in file.sentences):
+        word = file.sentences[0].words[0]
+        raise UserError(
+            f"{file.path}: all words of a sentence are the same, as in the first {word!r}; check word_column"
+        )
     tags = {tag for sentence in file.sentences for tag in sentence.tags}
     if len(tags) == 1:
         raise UserError(
@@ -78,8 +83,8 @@ def tags_of(file: TaggedFile) -> list[str]:
 
 
 def warn_of_other_notation(tags: Collection[str]) -> None:
-    """Warn if tags that mark no entities have one for words outside of entities."""
-    if not has_entities(tags) and not {"O", "o"}.isdisjoint(tags):
+    """Warn if tags mark entities in another notation."""
+    if not has_entities(tags) and (look_like_entities(tags) or not {"O", "o"}.isdisjoint(tags)):
         names = format_names(sorted(tags))
         logging.warning(
             "F1 of entities cannot be computed: their tags are written as B-PER, I-PER and O, not %s", names

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.data import TaggedSentence, read_tagged_file
-from official_bert.tasks.tagging.records import warn_of_other_notation
+from official_bert.tasks.tagging.data import TaggedSentence, read_tagged_file, recognize_layout
+from official_bert.tasks.tagging.records import tags_of, warn_of_other_notation
 
 CONLL = """\
 -DOCSTART- -X- O O
@@ -141,6 +141,153 @@ def test_newdoc_begins_a_document_and_between_tabs_any_comment_is_one(tmp_path):
     assert "line 4: 3 columns" in refusal(tmp_path, text.replace("\t", " "))
 
 
+GERMEVAL = """\
+#	http://de.example.org/wiki/Anna	[2009-10-17]
+1	Anna	B-PER	O
+2	rows	O	O
+
+# http://de.example.org/wiki/Ida [2009-10-17]
+1	#	O	O
+
+#	O	O
+"""
+
+
+def test_comments_of_germeval_are_left_out_with_tabs_too(tmp_path):
+    found = read(tmp_path, GERMEVAL.removesuffix("\n#	O	O\n"), word_column=1, tag_column=2)
+    assert words_and_tags(found) == [("Anna rows", "B-PER O"), ("#", "O")]
+    assert found.comments == {1, 5}
+    assert "line 8: 3 columns" in refusal(tmp_path, GERMEVAL)  # a word
+
+
+NUMBERED = "1 Anna NNP B-PER\n2 rows VBZ O\n\n1 Ashford NNP B-LOC\n"
+CONLL_U = """\
+# text = Anna'll row
+1-2	Anna'll	_	_
+1	Anna	PROPN	B-PER
+2	'll	AUX	O
+2.1	really	ADV	O
+3	row	VERB	O
+"""
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+@pytest.mark.parametrize("is_tagged", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("1 ", "0 ").replace("2 ", "1 "),
+        lambda text: text.replace("\n1 ", "\n3 "),  # one count for the whole file
+        lambda text: f"-DOCSTART- -X- O O\n\n{text}",
+    ],
+)
+def test_a_column_that_counts_the_words_is_skipped(tmp_path, caplog, change, is_tagged, separator):
+    text = change(NUMBERED).replace(" ", separator)
+    found = read(tmp_path, text, is_tagged=is_tagged)
+    assert words_and_tags(found) == [("Anna rows", "B-PER O"), ("Ashford", "B-LOC")]
+    assert "words.txt: column 0 counts the words, so column 1 is read as the words (word_column=1)" in caplog.text
+    caplog.clear()
+    assert read(tmp_path, text, word_column=1).sentences == found.sentences and not caplog.text
+    assert all(map(str.isdecimal, read(tmp_path, text, word_column=-4).sentences[0].words))
+
+
+def test_numbered_words_without_tags(tmp_path):
+    for separator in " \t":
+        text = "1 Anna\n2 rows\n\n1 Ida\n".replace(" ", separator)
+        found = read(tmp_path, text, is_tagged=False)
+        assert [sentence.words for sentence in found.sentences] == [("Anna", "rows"), ("Ida",)]
+        assert found.sentences[0].tags is None
+        assert "column 1 cannot be both the word and the tag" in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["1 O\n2 B-X\n", "1 Anna O\n3 rows O\n", "1 CD O\n", "1 a O\n2 b O\n\nfin c O\n"])
+def test_numbers_that_do_not_count_the_words_are_words(tmp_path, text):
+    assert read(tmp_path, text).sentences[0].words[0] == "1"
+
+
+@pytest.mark.parametrize("word_column", [0, 1])
+def test_ranges_and_empty_nodes_of_conll_u_are_no_words(tmp_path, word_column):
+    found = read(tmp_path, CONLL_U, word_column=word_column)
+    assert found.sentences == [TaggedSentence(("Anna", "'ll", "row"), ("B-PER", "O", "O"), 0, 3)]
+    assert found.comments == {1, 2, 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("B-PER Anna\nO rows\n", {}),
+        ("B-PER O\tAnna rows\n", {}),
+        ("Anna\tB-PER\nrows\tO\n", {"word_column": 1, "tag_column": 0}),
+        ("1 PER_B Anna\n2 - rows\n", {}),
+        ("Anna NNP (PER*)\nrows VBZ *\n", {"word_column": 2, "tag_column": 1}),
+    ],
+)
+@pytest.mark.parametrize("is_tagged", [True, False])
+def test_swapped_columns_are_refused(tmp_path, text, arguments, is_tagged):
+    if not is_tagged and "\t" not in text:
+        arguments = {**arguments, "file_layout": "columns"}
+    assert "or words and tags are swapped" in refusal(tmp_path, text, is_tagged=is_tagged, **arguments)
+
+
+def test_a_column_with_the_same_word_in_each_line_is_refused(tmp_path):
+    file = read(tmp_path, "bc/x Anna B-PER\nbc/x rows O\n\nnw/y Ida B-PER\nnw/y waits O\n")
+    with pytest.raises(UserError, match="words.txt: all words of a sentence are the same, as in the first 'bc/x'"):
+        tags_of(file)
+
+
+@pytest.mark.parametrize("name", ["words.csv", "words.parquet"])
+def test_tables_are_refused(tmp_path, name):
+    (tmp_path / name).write_text("Sentence #,Word,POS,Tag\nSentence: 1,Anna,NN,B-PER\n,rows,NN,O\n")
+    with pytest.raises(UserError, match=r"words\.\w+: tags in \w+ are not read; write JSON Lines"):
+        read_tagged_file(str(tmp_path / name))
+
+
+LABELS = ("B-PER", "O", "NNP", "VBZ", ".")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Anna B-PER\nrows O\n", "columns"),
+        ("Anna NNP\nrows VBZ\n. .\n", "columns"),  # not of entities, but labels
+        ("Anna b_org\nrows o\n", "columns"),  # not labels, but of entities
+        ("Anna B-PER\nrows\nhome O\n", "columns"),  # which is then refused
+        ("1\tAnna\n2\trows\n", "columns"),
+        ("-DOCSTART-\nAnna\n", "columns"),
+        ("Anna\nrows\n\nIda\n", "columns"),
+        ("Anna rows\tB-PER O\n", "sentences"),
+        ("Anna rows .\nIda waits .\n", None),
+        ("Anna\nrows\n", None),
+        ("Rain\n\nSnow\n", None),
+        ("1 Introduction\n2 Methods\n", None),
+        ("They drove down I-95\n", None),
+        ("", None),
+    ],
+)
+def test_files_of_tagged_words_are_told_from_plain_text(tmp_path, text, expected):
+    (tmp_path / "words.txt").write_text(text)
+    numbers = {"word_column": 0, "tag_column": -1}
+    assert recognize_layout(str(tmp_path / "words.txt"), LABELS, **numbers) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.jsonl", '{"tokens": ["Anna"]}\n', "jsonl"),
+        ("a.jsonl", '{"text": "Anna"}\n', None),
+        ("a.tsv", "Anna\tB-PER\nrows\tO\n", "columns"),
+        ("a.tsv", "text\n\nAnna\nrows\n", None),
+        ("a.tsv", "1\tAnna\n2\trows\n", None),
+        ("a.csv", "Anna B-PER\nrows O\n", None),
+        ("a.parquet", "PAR1\udcff", None),
+    ],
+)
+def test_tables_of_texts_are_told_from_tagged_words(tmp_path, name, text, expected):
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    assert recognize_layout(str(tmp_path / name), LABELS, word_column=0, tag_column=-1) == expected
+
+
 def test_hash_signs_elsewhere_do_not_begin_comments(tmp_path):
     assert words_and_tags(read(tmp_path, "# O\n1 O\n\n#tag B-X\n#a=b O\n")) == [("# 1", "O O"), ("#tag #a=b", "B-X O")]
     assert "line 2: 4 columns" in refusal(tmp_path, "a O\n# sent_id = 2\n")  # inside a sentence
@@ -169,7 +316,7 @@ def test_sentences_per_line(tmp_path):
         ("New York\tB-LOC\nLos Angeles\tB-LOC\n", True, "columns"),
         ("Anna rows\tB-PER O\n", True, "sentences"),
         ("Anna rows\tB-PER O\nRain\tO\n", True, "sentences"),
-        ("O Anna\nB-LOC Ashford\n", True, "columns"),
+        ("B-X Anna\nB-LOC Ashford\n", True, "columns"),
         ("Rain\n", False, "columns"),
         ("-DOCSTART-\nRain falls\n", False, "columns"),
         ("Anna B-PER\nrows O\n\nIda B-PER\n", False, "columns"),
@@ -268,6 +415,9 @@ def test_the_reason_for_not_scoring_predictions_is_logged(tmp_path, caplog):
         ("b-per o", True),
         ("b:per o", True),
         ("PER-B PER-I O", True),
+        ("PER_B PER_I -", True),
+        ("(PER* * *) (LOC)", True),
+        ("-LRB- . NN :", False),
         ("O B-PER", False),
         ("NOUN VERB X", False),
     ],

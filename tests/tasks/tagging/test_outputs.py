@@ -33,6 +33,7 @@ def test_a_column_is_added_to_columns(tmp_path):
         ("-DOCSTART-\t-X-\na b\tO\nc\tO\n", "-DOCSTART-\t-X-\tO\na b\tO\tB-LOC\nc\tO\tO\n"),
         ("\u200b O\n\x1c\u00a0 O\n", "\u200b O B-LOC\n\x1c\u00a0 O O\n"),
         ("# newdoc\n# text = Anna is\nAnna  O\nis O\n", "# newdoc\n# text = Anna is\nAnna O B-LOC\nis O O\n"),
+        ("1-2 A _\n1 Anna O\n2 is O\n", "1-2 A _\n1 Anna O B-LOC\n2 is O O\n"),
         ("Anna is\tB-PER O\n", "Anna is\tB-PER O\tB-LOC O\n"),
         ("-DOCSTART-\n\nAnna is\tB-PER O\n", "-DOCSTART-\tO\tO\n\nAnna is\tB-PER O\tB-LOC O\n"),
     ],

@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from absl import logging
@@ -37,6 +37,7 @@ class CheckpointFolder:
         self._keep_max = keep_max
         self._is_written = is_written
         self._kept = [] if is_new else kept_checkpoints(folder)
+        self._temporary: set[str] = set()
 
     @property
     def latest(self) -> str | None:
@@ -61,9 +62,11 @@ class CheckpointFolder:
                 f"them and restart the other"
             )
 
-    def save(self, step: int, tensors: Mapping[str, Any]) -> str:
-        """Write the checkpoint of a step, record it as the latest, and delete those beyond `keep_max`."""
+    def save(self, step: int, tensors: Mapping[str, Any], *, is_temporary: bool = False) -> str:
+        """Write a step's checkpoint, record it as the latest, delete a temporary one and those beyond `keep_max`."""
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
+        replaced = self._temporary - {prefix}
+        self._temporary = {prefix} if is_temporary else set()
         kept = [other for other in self._kept if other != prefix] + [prefix]
         if not self._is_written:
             self._kept = kept
@@ -72,7 +75,7 @@ class CheckpointFolder:
         self._remove()
         write_checkpoint(prefix, tensors)
         self._write_state(kept)
-        self._prune()
+        self._prune(replaced)
         return prefix
 
     def remove_leftovers(self) -> None:
@@ -82,9 +85,10 @@ class CheckpointFolder:
             writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
             self._prune()
 
-    def _prune(self) -> None:
-        """Delete the checkpoints beyond `keep_max`; the state file lists them until they are gone."""
-        kept, state = self._kept[-self._keep_max :], read_state(self._folder)  # with 0, all are kept
+    def _prune(self, replaced: Collection[str] = ()) -> None:
+        """Delete replaced checkpoints and those beyond `keep_max`; the state file lists them until they are gone."""
+        kept = [path for path in self._kept if path not in replaced][-self._keep_max :]  # with 0, all are kept
+        state = read_state(self._folder)
         surplus = [path for path in state.kept if path not in kept] if state else []
         for old in surplus:
             self._delete(old)

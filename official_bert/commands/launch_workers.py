@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 from absl import logging
@@ -19,6 +19,7 @@ from official_bert.options.command import Command, split_command
 from official_bert.options.option import Options, option, options
 from official_bert.support.errors import UserError
 from official_bert.support.processes import is_address
+from official_bert.support.signals import passed_on
 
 
 @options(group="devices")
@@ -83,8 +84,8 @@ def tf_config(hosts: Sequence[str], index: int) -> str:
 
 def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
     """Run a command as all workers until the last exits; prefix their output lines with worker numbers."""
-    workers = []
-    with _passed_on(workers):
+    workers: list[subprocess.Popen] = []
+    with passed_on(workers) as received:
         for index in range(len(hosts)):
             settings = {**os.environ, "TF_CONFIG": tf_config(hosts, index)}
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -98,6 +99,8 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
         failed = _wait(workers)
         for thread in threads:
             thread.join(_SECONDS_OF_OUTPUT)
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
     if failed is not None:
         code = workers[failed].returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
@@ -124,28 +127,6 @@ def _print_lines(source: IO[bytes], prefix: bytes) -> None:
     for line in source:
         sys.stdout.buffer.write(prefix + line.rstrip(b"\n") + b"\n")
         sys.stdout.buffer.flush()
-
-
-@contextlib.contextmanager
-def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
-    """Pass SIGTERM to the workers, which then save a checkpoint; kill them if the block ends first.
-
-    Ctrl-C reaches them directly.
-    """
-
-    def forward_signal(number, _) -> None:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.send_signal(number)
-
-    previous = signal.signal(signal.SIGTERM, forward_signal)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        for worker in workers:
-            if worker.poll() is None:
-                worker.kill()
 
 
 def free_ports(count: int) -> list[int]:

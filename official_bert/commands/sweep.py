@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from official_bert.options.option import Options, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import format_seconds, format_table, mean_and_deviation, write_rows
 from official_bert.support.errors import UserError
+from official_bert.support.signals import passed_on
 
 if TYPE_CHECKING:
     from official_bert.options.training import LabellingOptions
@@ -111,15 +111,13 @@ class Trial(NamedTuple):
             )
 
     def run(self, name: str) -> None:
-        """Run or resume the command quietly to its end; pass SIGTERM on, after which it saves a checkpoint."""
+        """Run or resume the command quietly to its end."""
         command = [sys.executable, "-m", "official_bert", self.script, *to_arguments(self.config)]
-        with subprocess.Popen([*command, "--verbosity=-1"]) as process:  # warnings and errors
-            previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-            try:
-                exit_code = process.wait()
-            finally:
-                signal.signal(signal.SIGTERM, previous)
-        if self.score is not None:
+        processes: list[subprocess.Popen] = []
+        with passed_on(processes) as received:
+            processes.append(subprocess.Popen([*command, "--verbosity=-1"]))  # warnings and errors
+            exit_code = processes[0].wait()
+        if self.score is not None and not received:
             return
         # Stopped externally: by SIGTERM, which exits with 0, another signal (negative, or over 128) or Ctrl-C (130).
         if exit_code <= 0 or exit_code > 128:

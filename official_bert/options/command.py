@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from absl import app, flags, logging
 
 from official_bert.options.option import full_help, short_help
-from official_bert.support import errors, files, processes
+from official_bert.support import errors, files, processes, signals
 from official_bert.support.console import (
     drop_broken_streams,
     filtered_stderr,
@@ -83,7 +83,6 @@ _ADVICE = {
     "num_labels": "the labels are those of the training file",
     "overwrite_output_dir": _RESUMING,
     "resume_from_checkpoint": _RESUMING,
-    "save_checkpoints_secs": "--save_checkpoints_steps sets the interval, and SIGUSR1 saves a checkpoint at any time",
     "teacher_layers": "the layers of the teacher are evenly spaced, up to the last",
     "use_gpu": _DEVICES,
 }
@@ -257,28 +256,28 @@ def exiting_with_one_line() -> Iterator[None]:
     prepare_streams()
     try:
         try:
-            with processes.raising_terminated():
+            with signals.ending_command():
                 yield
         finally:
             sys.stdout.flush()  # an error at interpreter shutdown would print noise and give exit code 120
     except UserError as error:
         _exit_with(_naming_flag(str(error)))
     except BrokenPipeError:
-        sys.exit(processes.EXIT_CODE_OF_BROKEN_PIPE)
+        sys.exit(signals.EXIT_CODE_OF_BROKEN_PIPE)
     except OSError as error:
         _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
         _exit_with(_out_of_memory())
     except KeyboardInterrupt:
-        _exit_with("interrupted", status=130)
-    except processes.Terminated:
+        _exit_with("interrupted", status=signals.EXIT_CODE_OF_INTERRUPTION)
+    except signals.Stopped:
         if not ("do_train" in flags.FLAGS and flags.FLAGS["do_train"].value):
-            _exit_with("terminated", status=processes.EXIT_CODE_OF_TERMINATION)
+            _exit_with("terminated", status=signals.EXIT_CODE_OF_TERMINATION)
         logging.info("SIGTERM: stopped; the same command resumes")
         sys.exit(0)
     except Exception as error:
         if "REPLACED BY KeyboardInterrupt" in str(error):  # TensorFlow's, if Ctrl-C arrives during its error handling
-            _exit_with("interrupted", status=130)
+            _exit_with("interrupted", status=signals.EXIT_CODE_OF_INTERRUPTION)
         if not _OUT_OF_MEMORY.match(f"{type(error).__name__}: {error}"):
             raise
         _exit_with(_out_of_memory())

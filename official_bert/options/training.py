@@ -235,6 +235,14 @@ class TrainingOptions(
     save_checkpoints_steps: int = option(
         1000, "Number of steps between checkpoints.", group="output", minimum=1, affects="nothing"
     )
+    save_checkpoints_secs: int = option(
+        600,
+        "Number of seconds after the last checkpoint until training saves another one, which the next checkpoint "
+        "replaces; more if saving takes long, so that it takes at most 2 % of the time. 0 for none.",
+        group="output",
+        minimum=0,
+        affects="nothing",
+    )
     iterations_per_loop: int = option(
         1000,
         "Maximum number of steps per compiled call; logging and saving a checkpoint end a call early.",

@@ -1,4 +1,4 @@
-"""Parallel processes, of which `Workers` maps a function over items in order, and signals that end a process."""
+"""Parallel processes, of which `Workers` maps a function over items in order, and their addresses."""
 
 import collections
 import contextlib
@@ -8,7 +8,6 @@ import multiprocessing.resource_tracker
 import os
 import pickle
 import queue
-import signal
 import socket
 import threading
 import traceback
@@ -17,63 +16,11 @@ from concurrent.futures import Future
 from multiprocessing.pool import RemoteTraceback
 from typing import Any, NamedTuple
 
+from official_bert.support import signals
 from official_bert.support.errors import UserError
 
-SAVE_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training run for a checkpoint; None on Windows
-EXIT_CODE_OF_BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
-EXIT_CODE_OF_TERMINATION = 128 + 15  # as a shell reports SIGTERM
-
-_HAS_MASKS = hasattr(signal, "pthread_sigmask")
 _WAITING_ITEMS = 2  # queued per process, so that none waits for this one
 _SECONDS_TO_END = 5  # after its pipe was closed
-
-
-class Terminated(BaseException):
-    """SIGTERM was received; not an Exception, like KeyboardInterrupt, so that error handlers do not catch it."""
-
-
-@contextlib.contextmanager
-def raising_terminated() -> Iterator[None]:
-    """Raise `Terminated` in the block when SIGTERM is received, unless the process ignores or handles it."""
-    is_ending = False
-
-    def handle(*_) -> None:
-        nonlocal is_ending
-        is_ending = True
-        raise Terminated
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    except SystemExit:
-        is_ending = True
-        raise
-    except Exception as error:
-        if is_ending:  # native code may replace the raised exception by another error
-            raise Terminated from error
-        raise
-    finally:
-        if is_main and signal.getsignal(signal.SIGTERM) is handle:  # at the end, later ones are ignored
-            signal.signal(signal.SIGTERM, signal.SIG_IGN if is_ending else signal.SIG_DFL)
-
-
-def restart_system_calls(number: int) -> None:
-    """Restart system calls that a signal interrupts, so that a checkpoint in progress is completed."""
-    if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(number, False)
-
-
-@contextlib.contextmanager
-def _blocked_interrupt() -> Iterator[None]:
-    """Defer Ctrl-C during the block, and in a process started there until it unblocks it."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if _HAS_MASKS else None
-    try:
-        yield
-    finally:
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def available_cores() -> int:
@@ -147,7 +94,7 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs,), daemon=True)
-        with _blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows Python's traceback
+        with signals.blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows Python's traceback
             process.start()
         theirs.close()  # so that reading ends when the process does
         worker = _Worker(process, ours, collections.deque())
@@ -200,9 +147,7 @@ class _Worker(NamedTuple):
 
 def _work(connection: multiprocessing.connection.Connection) -> None:
     """Run a worker process: receive settings, then answer each item with its result or error, until killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the main one reports it
-    if _HAS_MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signals.end_at_interrupt()
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
     settings = pickle.loads(received.get())

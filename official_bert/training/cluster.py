@@ -5,8 +5,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypedDict
 
@@ -57,24 +55,6 @@ def configured_workers() -> tuple[list[str], int]:
     except UserError as error:
         raise UserError(f"the variable TF_CONFIG cannot be used: {error}; {_TF_CONFIG_ADVICE}") from error
     return workers, index
-
-
-@contextlib.contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Make Ctrl-C end the process immediately during the block.
-
-    For native code that waits without a timeout: Python would handle the signal only afterwards. This does not work for
-    SIGTERM: TensorFlow installs its own handler, which does nothing here. Without this, "ctrl_c_stops" of
-    `training/test_multi_worker.py` hangs.
-    """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 class Cluster(abc.ABC):

@@ -18,7 +18,8 @@ from official_bert.options.groups import DeviceOptions, TpuOptions
 from official_bert.options.training import JAX, TENSORFLOW, TrainingOptions
 from official_bert.support.errors import UserError, pluralize
 from official_bert.support.processes import available_cores
-from official_bert.training.cluster import Cluster, configured_workers, ended_by_ctrl_c
+from official_bert.support.signals import ended_by_ctrl_c
+from official_bert.training.cluster import Cluster, configured_workers
 from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import Task, TrainingPlan
 

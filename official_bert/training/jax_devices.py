@@ -18,7 +18,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from official_bert.support.errors import UserError, pluralize
-from official_bert.training.cluster import Cluster, configured_workers, ended_by_ctrl_c
+from official_bert.support.signals import ended_by_ctrl_c
+from official_bert.training.cluster import Cluster, configured_workers
 from official_bert.training.jax_step import JaxSteps
 from official_bert.training.task import Task, TrainingPlan
 

@@ -22,12 +22,13 @@ from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 from official_bert.support.files import fault_point
+from official_bert.support.signals import RunRequests
 from official_bert.training.cluster import Cluster
 from official_bert.training.devices import open_cluster
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.step_base import HostNumber
 from official_bert.training.task import Task, TrainingPlan
-from official_bert.training.training_run import RunRequests, TrainingRun, weights_by_name
+from official_bert.training.training_run import TrainingRun, weights_by_name
 
 # Bytes of per-position vectors that are in memory at once.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
@@ -103,6 +104,7 @@ class Trainer:
           True if training is complete; False if SIGTERM or `max_train_seconds` stopped it, after saving a checkpoint.
 
         Raises:
+          KeyboardInterrupt: Ctrl-C stopped training, after saving a checkpoint.
           UserError: a checkpoint does not match, or a loss is not finite.
         """
         if self.cluster.is_chief:
@@ -110,7 +112,7 @@ class Trainer:
         self.cluster.wait()  # until it exists
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=self.cluster.is_chief)
         # Workers stop together, between two steps: none may leave the others waiting.
-        with RunRequests(plan, may_raise=self.cluster.num_workers == 1) as requests:
+        with RunRequests(may_raise=self.cluster.num_workers == 1) as requests:
             try:
                 run = TrainingRun(
                     plan=plan,
@@ -134,11 +136,14 @@ class Trainer:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            is_terminated = self.cluster.any_worker(requests.is_terminated)
-            if is_over and not is_terminated:
+            is_stopped, is_interrupted = self.cluster.sums(int(requests.is_stopped), int(requests.is_interrupted))
+            if is_over and not is_stopped:
                 return True
-            reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
+            reason = "Ctrl-C" if is_interrupted else "SIGTERM" if is_stopped else None
+            reason = reason or f"max_train_seconds={plan.max_train_seconds:g}"
             logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
+            if is_interrupted:
+                raise KeyboardInterrupt
             return False
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:

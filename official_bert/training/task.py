@@ -44,6 +44,7 @@ class TrainingPlan:
       iterations_per_loop: maximum number of steps in one compiled call.
       use_xla: whether to compile the step with XLA, on one device.
       save_checkpoints_steps: steps between checkpoints.
+      save_checkpoints_secs: seconds after which another one is saved, which the next one replaces; 0 for none.
       max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit. With
         the schedule "budget", the seconds of all runs together, after which training is complete.
       num_trained_layers: see `step.freeze`.
@@ -70,6 +71,7 @@ class TrainingPlan:
     iterations_per_loop: int = 1000
     use_xla: bool = False
     save_checkpoints_steps: int = 1000
+    save_checkpoints_secs: int = 600
     max_train_seconds: float = 0
     keep_checkpoint_max: int = 5
     nan_policy: str = "stop"

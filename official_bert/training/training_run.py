@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,12 +17,13 @@ from official_bert.config.bert_config import LORA_SCALE
 from official_bert.modeling.encoder_options import lora_scale
 from official_bert.support.console import Progress
 from official_bert.support.files import fault_point
-from official_bert.support.processes import SAVE_SIGNAL, Terminated, restart_system_calls
+from official_bert.support.signals import RunRequests, Stopped
 from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import FailurePolicy, ScalarLog, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS
 from official_bert.training.task import Task, TrainingPlan
 
+_SAVES_BY_TIME = 50  # saving by time takes at most one part in so many of the training time
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
 
 
@@ -77,61 +77,6 @@ class TimeBudget:
         return time.monotonic() - self._began
 
 
-class RunRequests:
-    """Requests to a run during the block: SIGTERM ends it after a checkpoint, SIGUSR1 asks for one."""
-
-    def __init__(self, plan: TrainingPlan, *, may_raise: bool = True):
-        self._max_seconds = 0 if plan.lr_schedule == "budget" else plan.max_train_seconds
-        self._may_raise = may_raise
-
-    def __enter__(self) -> "RunRequests":
-        self._began = time.monotonic()
-        self.is_terminated = self.is_signalled = self._is_raised = False
-        numbers = [number for number in (signal.SIGTERM, SAVE_SIGNAL) if number is not None]
-        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
-        for number in numbers:
-            restart_system_calls(number)
-        return self
-
-    def __exit__(self, *_) -> None:
-        if self.is_terminated:  # already ending successfully; a second SIGTERM must not turn this into a failure
-            self._previous[signal.SIGTERM] = signal.SIG_IGN
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, *_) -> None:
-        if number == SAVE_SIGNAL:
-            self.is_signalled = True
-            return
-        self.is_terminated = True
-        if self._is_raised:
-            self._is_raised = False  # raise only once; a second signal must not interrupt the handler of the first
-            raise Terminated
-
-    @contextlib.contextmanager
-    def raise_on_stop(self) -> Iterator[None]:
-        """Raise `Terminated` in the block, at once if SIGTERM was received before: for long work that may be lost."""
-        if not self._may_raise:
-            yield
-            return
-        if self.is_terminated:
-            raise Terminated
-        self._is_raised = True
-        try:
-            yield
-        except Exception as error:
-            if self.is_terminated:  # TensorFlow's native code may replace the raised exception by another error
-                raise Terminated from error
-            raise
-        finally:
-            self._is_raised = False
-
-    @property
-    def is_over(self) -> bool:
-        """True if the time limit is reached."""
-        return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
-
-
 @dataclasses.dataclass(kw_only=True)
 class TrainingRun:
     """The parts of a run, assembled by `Trainer.train`."""
@@ -144,7 +89,7 @@ class TrainingRun:
     scalar_log: ScalarLog
     evaluate: Callable[[int], bool] | None  # as in `Trainer.train`
     callbacks: Sequence[keras.callbacks.Callback]  # as in `Trainer.train`
-    requests: RunRequests  # external requests for checkpoints or the end, by time or signal
+    requests: RunRequests  # signals that ask for a checkpoint or the end
 
     def __post_init__(self):
         self.steps = self.cluster.training_steps(self.task, self.model, self.plan)
@@ -159,6 +104,8 @@ class TrainingRun:
         self._failures = FailurePolicy(self.plan.nan_policy)
         self._window = StepWindow(self.plan.train_batch_size)
         self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
+        self._began = self._saved = time.monotonic()  # of the run and of its last checkpoint
+        self._seconds_to_save = 0.0
 
     @property
     def step(self) -> int:
@@ -176,8 +123,9 @@ class TrainingRun:
         self._budget.restore(reader)
         logging.info("resuming from %s", latest)
 
-    def save(self) -> None:
-        """Save a checkpoint of the current step."""
+    def save(self, *, is_temporary: bool = False) -> None:
+        """Save a checkpoint of the current step; the next one replaces a temporary one."""
+        began = time.monotonic()
         state = {
             **self.steps.slots,
             **self.steps.loss_scale_state,
@@ -185,7 +133,11 @@ class TrainingRun:
             **self._window.arrays(),
             **self._budget.arrays(),
         }
-        logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
+        tensors = {**weights_by_name(self.model), **state}
+        logging.info("saved %s", self.folder.save(self.step, tensors, is_temporary=is_temporary))
+        self._saved = time.monotonic()
+        self._seconds_to_save = self._saved - began
+        self.requests.is_save_requested = False  # the checkpoint fulfils earlier requests
 
     def is_over(self) -> bool:
         """Return True if no steps remain; evaluate a step whose evaluation was interrupted."""
@@ -216,7 +168,7 @@ class TrainingRun:
             with self.requests.raise_on_stop():
                 iterator = iter(self.cluster.distribute(batches(self.steps.num_examples)))
                 self.steps.compile(iterator)
-        except Terminated:
+        except Stopped:
             return False  # the last checkpoint is of this step
         closing = contextlib.closing if hasattr(iterator, "close") else contextlib.nullcontext  # JAX's has a thread
         with (
@@ -238,7 +190,7 @@ class TrainingRun:
         plan, step = self.plan, self.step
         pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=self.cluster.is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
-        is_over, is_stopped = False, self.cluster.any_worker(self.requests.is_terminated)
+        is_over, is_stopped = False, self.cluster.any_worker(self.requests.is_stopped)
         while not is_over and not is_stopped:
             event = min(_next_multiple(step, every) for every in intervals)
             num_steps = min(self.cluster.from_chief(pace.num_steps), event - step, plan.num_train_steps - step)
@@ -263,16 +215,17 @@ class TrainingRun:
                 progress.clear()
                 is_over = self._stops_early(step) or is_over
             # Last, because a checkpoint guarantees that everything else of its step was written.
-            stops, saves, ends = self.cluster.sums(
-                int(self.requests.is_terminated or (self.cluster.is_chief and self.requests.is_over)),
-                int(self.requests.is_signalled),
+            stops, saves, ends, is_due = self.cluster.sums(
+                int(self.requests.is_stopped or (self.cluster.is_chief and self._is_out_of_time)),
+                int(self.requests.is_save_requested),
                 int(self.model.stop_training),  # set by a callback
+                int(self.cluster.is_chief and self._is_due),
             )
             is_stopped, is_over = stops > 0, is_over or ends > 0
-            if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
+            is_kept = is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0
+            if is_kept or is_due:
                 progress.clear()
-                self.save()
-                self.requests.is_signalled = False  # the checkpoint fulfils earlier requests
+                self.save(is_temporary=not is_kept)
         return is_over
 
     def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:
@@ -310,12 +263,24 @@ class TrainingRun:
     def _is_last(self, step: int) -> bool:
         return step >= self.plan.num_train_steps or self._budget.is_used_up
 
+    @property
+    def _is_out_of_time(self) -> bool:
+        """True if `max_train_seconds` are over; a budget ends the run otherwise."""
+        limit = 0 if self.plan.lr_schedule == "budget" else self.plan.max_train_seconds
+        return bool(limit and time.monotonic() - self._began >= limit)
+
+    @property
+    def _is_due(self) -> bool:
+        """True if it is time for a checkpoint; never with rollbacks, whose result would then depend on the time."""
+        every = self.plan.save_checkpoints_secs if self.plan.nan_policy != "rollback" else 0
+        return bool(every and time.monotonic() - self._saved >= max(every, _SAVES_BY_TIME * self._seconds_to_save))
+
     def _stops_early(self, step: int) -> bool:
-        """Evaluate; return True to stop early, but not after SIGTERM: the resumed run evaluates this step."""
+        """Evaluate; return True to stop early, but not after a signal: the resumed run evaluates this step."""
         try:
             with self.requests.raise_on_stop():
                 return self.evaluate(step)
-        except Terminated:
+        except Stopped:
             return False
 
 

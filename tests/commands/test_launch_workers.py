@@ -45,14 +45,15 @@ def test_a_worker_that_fails_is_named():
     assert_fails(result, "worker 1 failed with exit code 3; see its output lines, which begin with [1]")
 
 
-def test_sigterm_reaches_the_workers():
-    waits = 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.1; done'
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_reach_the_workers(number, code):
+    waits = f'trap "echo saved; exit {code}" {number:d}; echo ready; while :; do sleep 0.1; done'
     command = [*script_command(TOOL, {}), "--", "sh", "-c", waits]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=script_environment()) as process:
         assert {process.stdout.readline() for _ in range(2)} == {"[0] ready\n", "[1] ready\n"}
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, number)
         assert sorted(process.stdout.read().splitlines()) == ["[0] saved", "[1] saved"]
-    assert process.returncode == 0
+    assert process.returncode == code
 
 
 @pytest.mark.slow

@@ -139,6 +139,19 @@ def test_an_interruption_ends_in_one_line(settings, seconds, output):
     assert end_of(process) == (130, output, "bake.py: error: interrupted\n")
 
 
+def test_a_second_interruption_of_training_ends_at_once():
+    process = bake(
+        run=f"""
+    from official_bert.support.signals import RunRequests
+    with RunRequests(): {WAITS}"""
+    )
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+    assert end_of(process) == (-signal.SIGINT, "", "\nCtrl-C: saving a checkpoint; press it again to end at once\n")
+
+
 def test_a_process_in_the_background_ignores_interruptions_on():
     process = bake(
         check="print('ready', flush=True); sys.stdin.readline()",

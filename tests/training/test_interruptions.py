@@ -11,10 +11,8 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
-from official_bert.support.processes import Terminated
-from official_bert.training.training_run import RunRequests
+from official_bert.support.signals import RunRequests, Stopped
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
-from tests.training.sum_task import PLAN
 
 
 @pytest.fixture(scope="module")
@@ -111,24 +109,34 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, c
 
 
 def test_sigterm_that_native_code_made_an_error_of_is_no_error():
-    with RunRequests(PLAN) as requests, pytest.raises(Terminated), requests.raise_on_stop():
+    with RunRequests() as requests, pytest.raises(Stopped), requests.raise_on_stop():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except Terminated as error:
-            raise RuntimeError("REPLACED BY Terminated") from error
-    with RunRequests(PLAN) as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
+        except Stopped as error:
+            raise RuntimeError("REPLACED BY Stopped") from error
+    with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
         _ = 1 / 0
 
 
-def test_ctrl_c_says_what_the_command_resumes_from(whole, tmp_path, caplog):
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_ctrl_c_saves_a_checkpoint_and_a_second_one_ends_at_once(whole, tmp_path, caplog, monkeypatch, is_repeated):
     caplog.set_level("INFO", logger="absl")
+
+    def press(*_):
+        for _ in range(2):  # the second is ignored, like one that a launcher passes on
+            os.kill(os.getpid(), signal.SIGINT)
 
     def stop(step):
         if step == 4:
-            os.kill(os.getpid(), signal.SIGINT)
+            if is_repeated:
+                monkeypatch.setattr(os, "replace", press)
+            press()
 
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path, during_evaluation=stop)
-    assert caplog.messages[-1] == f"interrupted; the same command resumes from {tmp_path}/model.ckpt-3"
+    monkeypatch.undo()
+    reason, saved = ("interrupted", 3) if is_repeated else ("Ctrl-C: stopped", 4)
+    assert caplog.messages[-1] == f"{reason}; the same command resumes from {tmp_path}/model.ckpt-{saved}"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert train(tmp_path) == (True, [4, 6])
     assert_same_end(tmp_path, whole[0])

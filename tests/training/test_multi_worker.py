@@ -249,12 +249,13 @@ def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_sigterm_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python):
+@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
+def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python, number, name, code):
     run = Launched(forked_python, {**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
     run.read_until("step 10:")
-    run.process.send_signal(signal.SIGTERM)
-    assert run.end() == 0, run.log
-    assert "SIGTERM: stopped; the same command resumes from" in run.log
+    run.process.send_signal(number)
+    assert run.end() == code, run.log
+    assert re.search(rf"{name}: stopped; the same command resumes from .*/model.ckpt-(?!0$)\d+$", run.log, re.M)
     assert "Traceback" not in run.log
 
 

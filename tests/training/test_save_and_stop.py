@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import types
 
 import keras
 import numpy as np
@@ -15,7 +16,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.support.errors import UserError
+from official_bert.training import training_run
 from tests.conftest import script_command, script_environment
 from tests.record_files import arrays_of
 from tests.training.short_runs import pretraining_flags
@@ -211,19 +214,60 @@ def test_steps_that_end_before_the_time_give_a_warning(tmp_path, caplog):
     assert re.search(message, caplog.text)
 
 
+@pytest.mark.parametrize(
+    ("changes", "seconds_to_save", "saved"),
+    [
+        ({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14]),
+        ({"save_checkpoints_secs": 4}, 0.09, [0, 5, 10, 14]),  # 50 times as long as a save
+        ({"save_checkpoints_secs": 0}, 0, [0, 10, 14]),
+        ({"save_checkpoints_secs": 4, "nan_policy": "rollback"}, 0, [0, 10, 14]),
+    ],
+)
+def test_checkpoints_by_time_are_replaced_and_resume_exactly(
+    whole, tmp_path, monkeypatch, changes, seconds_to_save, saved
+):
+    """A step takes a second."""
+    listed, now = [], [0.0]
+
+    def monotonic():
+        now[0] += 1e-6
+        return now[0]
+
+    def save(folder, step, tensors, **how):
+        prefix = really(folder, step, tensors, **how)
+        listed.append(step)
+        now[0] += seconds_to_save
+        if step == saved[1]:
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")
+        return prefix
+
+    really = CheckpointFolder.save
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "time", types.SimpleNamespace(monotonic=monotonic))
+        patch.setattr(CheckpointFolder, "save", save)
+        patch.setattr(training_run, "fault_point", lambda name: now.append(now.pop() + 1))
+        assert train(tmp_path / "run", iterations_per_loop=1, save_checkpoints_steps=10, **changes)
+    assert listed == saved and saved_steps(tmp_path / "run") == [0, 10, 14]
+    for folder in ("run", "killed"):
+        assert train(tmp_path / folder, save_checkpoints_steps=10)
+        assert_same(tmp_path / folder / "model.ckpt-14", whole / "model.ckpt-14")
+
+
 @pytest.mark.slow
-def test_a_process_saves_at_sigterm_and_exits_cleanly(records_file, model_dir, tmp_path):
+@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
+def test_a_process_saves_at_a_signal_and_exits_cleanly(records_file, model_dir, tmp_path, number, name, code):
     flags = pretraining_flags(records_file, model_dir, num_train_steps=100_000, save_checkpoints_steps=50_000)
     command = script_command("run_pretraining.py", {**flags, "log_steps": 10, "do_eval": True, "output_dir": tmp_path})
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
         log = []
         for line in process.stderr:
             log.append(line)
-            if any(text in line for text in ("step 10:", "saved", "SIGTERM:")):  # again while it saves, and as it exits
-                process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+            again = ("saved", "SIGTERM:") if number == signal.SIGTERM else ()  # while it saves, and as it exits
+            if any(text in line for text in ("step 10:", *again)):
+                process.send_signal(number)
+        assert process.wait() == code
     log = "".join(log)
     assert "Traceback" not in log
-    step = int(re.search(r"SIGTERM: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
+    step = int(re.search(rf"{name}: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
     assert arrays_of(tmp_path / f"model.ckpt-{step}")["global_step"] == step
     assert not (tmp_path / "eval_results.txt").exists()

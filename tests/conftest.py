@@ -16,6 +16,7 @@ import pytest
 
 from official_bert.commands import load_command
 from official_bert.options.command import UNUSED_PEERS
+from official_bert.options.outputs import check_outputs
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, blocked_imports
 from official_bert.tokenization import FullTokenizer
@@ -175,6 +176,7 @@ def run_here(command, /, **flags):
     declared = load_command(command)
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
     config = declared.config_class(**flags)
+    check_outputs(config)
     if declared.check:
         declared.check(config)
     declared.run(config)

@@ -1,5 +1,6 @@
 """Errors in files that scripts report immediately, before TensorFlow is imported."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -17,17 +18,25 @@ _PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None
 from official_bert.commands import load_command
+from official_bert.options.outputs import check_outputs
 from official_bert.support.errors import UserError
 for name, flags, part in {cases!r}:
     script = load_command(name)
     try:
-        script.check(script.config_class(**flags))
+        config = script.config_class(**flags)
+        check_outputs(config)
+        script.check(config)
         message = "nothing"
     except UserError as error:
         message = str(error)
     if part.replace("--", "") not in message.replace("--", ""):
         sys.exit(f"{{name}} {{flags}}: {{message}}, not {{part}}")
 """
+
+
+def _outputs(command):
+    fields = dataclasses.fields(command.config_class)
+    return [field.name for field in fields if field.metadata["is_output"]]
 
 
 @pytest.fixture
@@ -75,8 +84,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "view_attention": {**files_of_model, "text": "a", "output_file": absent},
         "convert_hf_checkpoint": {"output_dir": absent},
         "edit_checkpoint": {**files_of_model, "output_dir": absent, "num_layers": 2},
-        "split_sentences": {"output_file": absent},
-        "build_vocab": {"vocab_file": absent},
+        "split_sentences": {"output_file": absent, "input_file": corpus_file},
+        "build_vocab": {"vocab_file": absent, "input_file": corpus_file},
     }
     for name in ("run_pretraining", "run_squad"):
         base[name]["output_dir"] = folders["output_dir"]
@@ -175,6 +184,30 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("edit_checkpoint", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
     ]
+    (tmp_path / "run").mkdir()
+    shutil.copytree(os.path.dirname(files_of_model["init_checkpoint"]), tmp_path / "run" / "best")
+    (tmp_path / "run" / "run_config.json").write_text("{}")
+    (tmp_path / "link.txt").symlink_to(corpus_file)
+    os.link(table, tmp_path / "hard.parquet")
+    (tmp_path / "list.txt").write_text(f"{table}\n")
+    listed = {"input_file": f"{corpus_file},@{tmp_path}/list.txt"}
+    best = {"init_checkpoint": str(tmp_path / "run" / "best" / "bert_model.ckpt")}
+    outputs = {name: flag for name, command in all_commands().items() for flag in _outputs(command)}
+    assert outputs.keys() >= {"predict", "build_vocab", "create_pretraining_data"}
+    replaced = [
+        ("predict", {"output_file": str(tmp_path / "run" / "run_config.json"), "model_dir": str(tmp_path / "run")}),
+        ("extract_features", {"output_file": str(tmp_path / "run" / "run_config.json"), **best}),
+        ("view_attention", {"output_file": f"{best['init_checkpoint']}.index", **best}),
+        ("beam_predict", {"output_file": str(tmp_path / "link.txt"), **listed}),
+        ("build_vocab", {"vocab_file": str(tmp_path / "hard.parquet"), **listed}),
+        ("split_sentences", {"output_file": f"{tmp_path}/./few.txt", "input_file": f"{tmp_path}/f*.txt"}),
+        ("create_pretraining_data", {"output_file": f"{absent},{tmp_path}/few.txt", "input_file": str(tmp_path)}),
+        *((name, {flag: next(filter(os.path.isfile, base[name].values()))}) for name, flag in outputs.items()),
+    ]
+    cases += [(name, flags, "is also an input") for name, flags in replaced]
+    old = {"output_file": str(tmp_path / "run" / "old.tsv"), "model_dir": str(tmp_path / "run")}
+    (tmp_path / "run" / "old.tsv").write_text("earlier predictions")
+    cases += [("predict", old, "nothing")]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
         "fill_mask extract_features sentence_similarity mine_hard_negatives "

@@ -1,15 +1,17 @@
 """`beam_predict`: compute predictions or vectors for texts or records, on one machine or a cluster."""
 
+import os
 import time
 
 from absl import logging
 
 from official_bert.commands.shared.text_options import check_folder
 from official_bert.data.tables import FORMATS
+from official_bert.data.text_inputs import ids_path
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions, TableOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
-from official_bert.support import files, writing
+from official_bert.support import files
 from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError, require
 from official_bert.support.manifest import find_inputs, is_no_sidecar
@@ -37,7 +39,7 @@ class BeamPredictionConfig(TableOptions, BeamOptions):
         None,
         "File to write; with several shards, of out.jsonl the first of 8 is out-00000-of-00008.jsonl.",
         required=True,
-        is_path=True,
+        is_output=True,
     )
     output_format: str = option(
         "jsonl",
@@ -100,6 +102,20 @@ class BeamPredictionConfig(TableOptions, BeamOptions):
         """The table columns to read; None for lines."""
         return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
 
+    @property
+    def output_files(self) -> list[str]:
+        """See `Options`."""
+        paths = shard_paths(self.output_file, self.num_shards)
+        return [*paths, *map(ids_path, paths)] if self.output_format == "npy" else paths
+
+
+def shard_paths(path: str, num_shards: int) -> list[str]:
+    """Return shard names: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
+    if num_shards == 1:
+        return [path]
+    stem, ending = os.path.splitext(path)
+    return [f"{stem}-{number:05d}-of-{num_shards:05d}{ending}" for number in range(num_shards)]
+
 
 def check(config: BeamPredictionConfig) -> None:
     check_folder(config.model_dir, "model_dir")
@@ -108,13 +124,11 @@ def check(config: BeamPredictionConfig) -> None:
 
 
 def run(config: BeamPredictionConfig) -> None:
-    from official_bert.data.feature_files import NPY, ids_path
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference import finished_runs
 
     require("apache_beam", extra="beam")
     from official_bert.data import beam_jobs
-    from official_bert.data.beam_jobs import shard_paths
     from official_bert.inference import beam_prediction
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
@@ -128,10 +142,6 @@ def run(config: BeamPredictionConfig) -> None:
         for name in names:
             TextSource(name, *text_format).check()
     output_files = shard_paths(config.output_file, config.num_shards)
-    all_files = output_files
-    if config.output_format == NPY:
-        all_files = [*output_files, *map(ids_path, output_files)]
-    writing.check_outputs(all_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
         model_dir=files.absolute_path(finished_runs.find_version(config.model_dir) or config.model_dir),
@@ -142,7 +152,7 @@ def run(config: BeamPredictionConfig) -> None:
     )
     steps = beam_prediction.Predict(inputs, settings, [files.absolute_path(path) for path in output_files])
     logging.info("predicting %d file(s): %s", len(names), ", ".join(names))
-    beam_jobs.remove_earlier(all_files)
+    beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
     counters = beam_jobs.run_job(steps, options)
     seconds = time.monotonic() - began

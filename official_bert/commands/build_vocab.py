@@ -12,7 +12,7 @@ from official_bert.support.manifest import find_inputs
 
 @options(group="output")
 class VocabConfig(CorpusOptions, TextOptions):
-    vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_path=True)
+    vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_output=True)
     vocab_size: int = option(
         30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
     )
@@ -26,7 +26,6 @@ def run(config: VocabConfig) -> None:
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)
-    writing.check_outputs([config.vocab_file], paths, name="vocab_file")
     wordpieces = learn_vocab(
         count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
         vocab_size=config.vocab_size,

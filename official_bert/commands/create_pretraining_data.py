@@ -6,7 +6,7 @@ from absl import logging
 
 from official_bert.commands.shared.text_options import check_pretraining_data
 from official_bert.options.command import Command
-from official_bert.support import files, writing
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import find_inputs
 from official_bert.support.processes import available_cores
@@ -27,11 +27,10 @@ def run(config: PretrainingDataConfig) -> None:
 
 
 def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
-    """Find the input files and read the tokenizer; check that the output is writable."""
+    """Find the input files and read the tokenizer."""
     from official_bert.tokenization import read_tokenizer
 
     input_files = find_inputs(config.input_file)
-    writing.check_outputs(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     return input_files, read_tokenizer(config)
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 @options(group="output")
 class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     output_file: str | None = option(
-        None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
+        None,
+        "File to write; - for standard output, with --output_format=jsonl.",
+        required=True,
+        is_output=True,
     )
     layers: str = option(
         "-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", from_checkpoint=True
@@ -96,13 +99,15 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
             other = "--shard_size" if self.shard_size else f"--output_format={self.output_format}"
             raise UserError(f"--output_file=-: standard output supports only a single jsonl file; leave {other} out")
 
+    @property
+    def output_files(self) -> list[str]:
+        """The file or the first shard."""
+        return [_shard_path(self.output_file, 0)] if self.shard_size else super().output_files
+
 
 def check(config: FeatureConfig) -> None:
     config.source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
-    if config.output_file != "-":
-        path = _shard_path(config.output_file, 0) if config.shard_size else config.output_file
-        writing.check_outputs([path], [config.input_file], name="output_file")
 
 
 def run(config: FeatureConfig) -> None:

@@ -23,7 +23,6 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.groups import TableOptions
 from official_bert.options.option import MAX_AXIS, option, options
-from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 
@@ -133,11 +132,9 @@ class MiningConfig(TableOptions, ApproximateOptions, OutputTableOptions, Candida
 def check(config: MiningConfig) -> None:
     """Check the files before TensorFlow is imported."""
     check_approximate(config)
-    sources = config.sources().values()
-    for source in sources:
+    for source in config.sources().values():
         source.check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
-    writing.check_outputs([config.output_file], [source.path for source in sources], name="output_file")
 
 
 def run(config: MiningConfig) -> None:

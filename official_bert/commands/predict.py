@@ -62,7 +62,7 @@ class PredictConfig(TableOptions):
         "run_ner reads them; recognized by their tags.",
         choices=(LINES, *FORMATS, _COLUMNS),
     )
-    output_file: str = option(STANDARD_STREAM, "File to write, - for standard output.", group="output", is_path=True)
+    output_file: str = option(STANDARD_STREAM, "File to write, - for standard output.", group="output", is_output=True)
     output_format: str | None = option(
         None,
         "tsv: a table with a header; jsonl: one JSON object per example, with everything that the model returns. By "

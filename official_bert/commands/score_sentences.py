@@ -15,7 +15,6 @@ from official_bert.commands.shared.text_options import (
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.options.option import option, options
-from official_bert.support import writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 
@@ -56,7 +55,6 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
 def check(config: ScoreConfig) -> None:
     config.source.check()
     check_model(config)
-    writing.check_outputs([config.output_file], [config.input_file], name="output_file")
 
 
 def run(config: ScoreConfig) -> None:

@@ -32,7 +32,10 @@ class SplitSentencesConfig(CorpusOptions):
         False, "Plain text: blank lines only end paragraphs, and each file is one document, such as a book."
     )
     output_file: str | None = option(
-        None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_path=True
+        None,
+        "Text file to write; compressed with gzip if its name ends in .gz.",
+        required=True,
+        is_output=True,
     )
     num_processes: int = option(
         0, "Number of processes; 0 for one per CPU core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
@@ -50,7 +53,6 @@ def run(config: SplitSentencesConfig) -> None:
 
     corpus_files.load_splitter()
     paths = find_inputs(config.input_file)
-    writing.check_outputs([config.output_file], paths, name="output_file")
     parts = corpus_parts(
         paths, file_format=config.input_format, text_field=config.text_field, part_bytes=corpus_files.PART_BYTES
     )

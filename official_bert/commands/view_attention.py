@@ -18,7 +18,7 @@ from official_bert.support.errors import UserError, check_installed
 class AttentionConfig(ModelOptions):
     text: str | None = option(None, "First text: a sentence, or a question.", required=True)
     text_b: str | None = option(None, "Second text: another sentence, or the context of the question.", group="input")
-    output_file: str | None = option(None, "File to write.", required=True, is_path=True)
+    output_file: str | None = option(None, "File to write.", required=True, is_output=True)
     format: str = option(
         "html",
         "html: a self-contained page; json: all numbers, exactly; png: an image of the head that --layer "
@@ -59,7 +59,6 @@ class AttentionConfig(ModelOptions):
 
 def check(config: AttentionConfig) -> None:
     check_model(_fitting(config)).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
-    writing.check_outputs([config.output_file], [config.bert_config_file, config.vocab_file], name="output_file")
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
 

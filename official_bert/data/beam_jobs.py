@@ -8,7 +8,6 @@ import collections
 import contextlib
 import io
 import logging as standard_logging
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,14 +77,6 @@ def _write_shard(
     items = sorted((item for part in parts for item in part), key=lambda item: item[0])
     write(paths[number], (content for _, content in items))
     return paths[number]
-
-
-def shard_paths(path: str, num_shards: int) -> list[str]:
-    """Return shard names: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
-    if num_shards == 1:
-        return [path]
-    stem, ending = os.path.splitext(path)
-    return [f"{stem}-{number:05d}-of-{num_shards:05d}{ending}" for number in range(num_shards)]
 
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.data.record_files import RecordWriter, read_records
-from official_bert.data.text_inputs import STANDARD_STREAM
+from official_bert.data.text_inputs import STANDARD_STREAM, ids_path
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
@@ -201,11 +201,6 @@ class TextId(NamedTuple):
 class VectorBlock(NamedTuple):
     ids: list[TextId]  # the N texts
     vectors: np.ndarray  # float32 [N, D]
-
-
-def ids_path(path: str) -> str:
-    """Return the file with the ids of an array: `part.ids.jsonl` for `part.npy`."""
-    return f"{path.removesuffix(f'.{NPY}')}.ids.jsonl"
 
 
 def write_npy(path: str, blocks: Iterable[VectorBlock]) -> None:

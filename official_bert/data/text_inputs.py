@@ -148,3 +148,8 @@ def _texts(row: Row, places: Sequence[str | int]) -> list[Any]:
     if isinstance(row.cells, list) and max(places) >= len(row.cells):
         raise UserError(f"{row.where}: there is no column {max(places)} (counted from 0), only {len(row.cells)}")
     return [row.cells[place] for place in places]
+
+
+def ids_path(path: str) -> str:
+    """Return the file with the ids of the texts of an array: `part.ids.jsonl` for `part.npy`."""
+    return f"{path.removesuffix('.npy')}.ids.jsonl"

@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from absl import app, flags, logging
 
 from official_bert.options.option import full_help, short_help
+from official_bert.options.outputs import check_outputs
 from official_bert.support import errors, files, processes, signals
 from official_bert.support.console import (
     drop_broken_streams,
@@ -160,13 +161,14 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             is_remote = any(map(files.is_remote, texts))
             if is_remote:  # only TensorFlow reads remote files
                 _import_tensorflow()
-            if command.check and not any(map(files.is_own_descriptor, texts)):  # a descriptor can be read only once
-                verbosity = logging.get_verbosity()
-                logging.set_verbosity(logging.ERROR)  # the run itself warns about the same things
-                try:
+            verbosity = logging.get_verbosity()
+            logging.set_verbosity(logging.ERROR)  # the run itself warns about the same things
+            try:
+                check_outputs(config)
+                if command.check and not any(map(files.is_own_descriptor, texts)):  # they can be read only once
                     command.check(config)
-                finally:
-                    logging.set_verbosity(verbosity)
+            finally:
+                logging.set_verbosity(verbosity)
             if command.uses_tensorflow:
                 _import_tensorflow()
             command.run(config)

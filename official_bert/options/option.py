@@ -94,14 +94,17 @@ def option(
     required: bool | str = False,
     from_checkpoint: bool | Sequence[str] = False,
     is_path: bool = False,
+    is_output: bool = False,
     separator: str | None = None,
     minimum: float | None = None,
     maximum: float = MAX_NUMBER,
 ) -> Any:
     """Declare a field; `required` may name a flag that waives it, `from_checkpoint` those it depends on.
 
+    `is_output` means the path of a file that the command writes.
     `separator` joins the values of a flag that is given several times, a comma those of a comma-separated list.
     """
+    is_path = is_path or is_output
     declaration = dict(locals())
     return dataclasses.field(default=declaration.pop("default"), metadata=declaration)
 
@@ -131,6 +134,12 @@ class Options:
         self._check_required()
         for field in fields:
             _check_limits(field.name, getattr(self, field.name), field.metadata)
+
+    @property
+    def output_files(self) -> list[str]:
+        """The files to write; those in folders have names of their own."""
+        names = [field.name for field in dataclasses.fields(self) if field.metadata["is_output"]]
+        return [path for name in names if (path := getattr(self, name)) not in (None, "-")]
 
     def refuse(self, *names: str, because: str) -> None:
         """Raise an error if one of these flags is given, which would be ignored or contradicts others."""

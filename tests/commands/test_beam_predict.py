@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("apache_beam")
 
-from official_bert.data.beam_jobs import shard_paths
+from official_bert.commands.beam_predict import shard_paths
 from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor

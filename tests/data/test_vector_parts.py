@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.data import feature_files
-from official_bert.data.feature_files import TextId, VectorBlock, ids_path, read_parts, write_npy, write_tfrecord
+from official_bert.data.feature_files import TextId, VectorBlock, read_parts, write_npy, write_tfrecord
+from official_bert.data.text_inputs import ids_path
 from official_bert.support.errors import UserError
 
 WIDTH = 3

@@ -126,7 +126,7 @@ class TextFileOptions(TableOptions):
 class OutputTableOptions(Options):
     """Flags of the commands that write a table."""
 
-    output_file: str | None = option(None, "File to write.", required=True, is_path=True)
+    output_file: str | None = option(None, "File to write.", required=True, is_output=True)
     output_format: str = option(
         "tsv", "tsv: a table with a header; jsonl: one JSON object per row.", choices=("tsv", "jsonl")
     )

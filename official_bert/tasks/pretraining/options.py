@@ -36,7 +36,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         None,
         "TFRecord files to write: comma-separated list; records are distributed round-robin.",
         required=True,
-        is_path=True,
+        is_output=True,
     )
     compression: str = option("none", "Compression of the TFRecord files.", group="output", choices=("none", "gzip"))
     do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")

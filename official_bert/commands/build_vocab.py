@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_corpus
+from official_bert.commands.shared.text_options import LearnerOptions, check_corpus
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
@@ -11,15 +11,11 @@ from official_bert.support.manifest import find_inputs
 
 
 @options(group="output")
-class VocabConfig(CorpusOptions, TextOptions):
+class VocabConfig(CorpusOptions, LearnerOptions, TextOptions):
     vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_output=True)
     vocab_size: int = option(
         30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
     )
-    min_frequency: int = option(
-        2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
-    )
-    max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
 
 
 def run(config: VocabConfig) -> None:
@@ -29,8 +25,7 @@ def run(config: VocabConfig) -> None:
     wordpieces = learn_vocab(
         count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
         vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        max_characters=config.max_characters,
+        **config.learner_flags,
     )
     with writing.atomic_write(config.vocab_file) as sink:
         sink.writelines(f"{piece}\n" for piece in wordpieces)

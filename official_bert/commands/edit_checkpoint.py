@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model, write_model
-from official_bert.commands.shared.text_options import check_corpus
+from official_bert.commands.shared.text_options import LearnerOptions, check_corpus
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
@@ -29,7 +29,7 @@ _MEGABYTE = 2**20
 
 
 @options(group="model")
-class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
+class EditCheckpointConfig(EditedModelOptions, CorpusOptions, LearnerOptions, TextOptions):
     """Flags of `edit_checkpoint`."""
 
     init_checkpoint: str | None = redeclared(
@@ -62,18 +62,6 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
     num_new_tokens: int = option(
         0, "Maximum number of wordpieces of the text to add.", group="output", minimum=0, maximum=10**6
     )
-    min_frequency: int = option(
-        2,
-        "Minimum number of times a new wordpiece must occur; single characters are exempt.",
-        group="output",
-        minimum=1,
-    )
-    max_characters: int = option(
-        1000,
-        "Maximum number of distinct characters of new wordpieces; raise it for Chinese.",
-        group="output",
-        minimum=1,
-    )
     prune: bool = option(False, "Remove the wordpieces that the text does not use.", group="output")
 
     def __post_init__(self):
@@ -88,7 +76,7 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, TextOptions):
             if self.num_layers is not None:
                 raise UserError("--num_layers and --layers exclude each other; give one")
         if not self.num_new_tokens:
-            self.refuse("min_frequency", "max_characters", because="needs --num_new_tokens")
+            self.refuse(*self.learner_flags, because="needs --num_new_tokens")
         if self.input_file and bool(self.num_new_tokens) == self.prune:
             raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to remove some")
 
@@ -263,8 +251,7 @@ def _extended(
     learned = learn_vocab(
         word_counts,
         vocab_size=max(vocabulary.size, 2 * config.num_new_tokens),
-        min_frequency=config.min_frequency,
-        max_characters=config.max_characters,
+        **config.learner_flags,
     )
     change = extended(vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens)
     num_added = len(set(change.tokens) - vocabulary.token_to_id.keys())

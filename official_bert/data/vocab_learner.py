@@ -19,11 +19,14 @@ from official_bert.data.corpus_files import corpus_parts, read_lines
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, folder_of_tensorflow_text
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer, vocab
-from official_bert.tokenization.vocab import CONTINUATION, UNK, Vocabulary
+from official_bert.tokenization.vocab import CONTINUATION, MAX_CHARACTERS_PER_WORD, UNK, Vocabulary
 from official_bert.tokenization.word_splitters import WordSplitter
 
 _STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
+_MOST_WORDS = 5_000_000  # to learn from
+_PART_LENGTH = 12  # of long words: the learner's time and memory grow with the square of a word's length
+_SUBSTRINGS_OF_LONG_WORDS = 10_000_000  # the learner takes about 150 bytes for each substring of a word
 _UNUSED = re.compile(r"\[unused[0-9]*\]")
 
 
@@ -32,7 +35,7 @@ def count_corpus_words(
 ) -> Counter[str]:
     parts = corpus_parts(paths, file_format=input_format, text_field=text_field)
     word_counts = count_words((line for _, line in read_lines(parts)), settings)
-    if not word_counts:
+    if all(word in SPECIAL_PIECES for word in word_counts):
         raise UserError("the text has no words")
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
     return word_counts
@@ -56,29 +59,43 @@ def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
 
 
 def learn_vocab(
-    word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
+    word_counts: Counter[str],
+    *,
+    vocab_size: int,
+    min_frequency: int = 2,
+    max_characters: int = 1000,
+    max_word_length: int = 50,
 ) -> list[str]:
-    """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text."""
+    """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text.
+
+    Every character is in the vocabulary, up to `max_characters`. Words longer than `max_word_length` are learned in
+    parts.
+    """
     learner = _learner()
-    # The learner reads at most five million words; the order breaks frequency ties.
-    in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    words, most_frequent = _words_to_learn(word_counts, max_characters, max_word_length)
 
     def learn(threshold: int) -> list[str]:  # the pieces that occur so often, and every single character
         return learner.learn(
-            in_fixed_order,
+            words,
             vocab_size=vocab_size,
             reserved_tokens=list(SPECIAL_PIECES),
             lower_thresh=threshold,
             upper_thresh=threshold,
             max_unique_chars=max_characters,
+            max_token_length=max_word_length,
+            max_input_tokens=-1,
         )
 
     # The lowest threshold within the size; the learner's own search may end one above or below it.
-    low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
+    low, high = min_frequency, max(words[0][1], min_frequency)
     num_rounds = 1 + (high - low).bit_length()  # upper bound: each round halves the range
     logging.info("learning wordpieces from %s distinct words in up to %d rounds", f"{len(word_counts):,}", num_rounds)
     with Progress("learning", num_rounds, "rounds") as progress:
         wordpieces = learn(high)
+        if len(wordpieces) > vocab_size:  # without spaces, wordpieces occur more often than any word
+            low, high = high + 1, max(high + 1, most_frequent)
+            num_rounds = 2 + (high - low).bit_length()
+            wordpieces = learn(high)
         if len(wordpieces) > vocab_size:
             raise UserError(
                 f"vocab_size={vocab_size} is too small: the single characters of this text alone are {len(wordpieces)} "
@@ -96,6 +113,63 @@ def learn_vocab(
                 low = middle + 1
         progress.update(num_rounds, f"{len(wordpieces):,} wordpieces found")
     return wordpieces
+
+
+def _by_frequency(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def _words_to_learn(
+    word_counts: Counter[str], max_characters: int, max_word_length: int
+) -> tuple[list[tuple[str, int]], int]:
+    """Return words in a fixed order, which breaks frequency ties, and the frequency of the most frequent character.
+
+    Words with rare characters are left out, long ones are in parts, and each character is there, 0 times.
+    """
+    frequencies: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        if word not in SPECIAL_PIECES:
+            for character in word:
+                frequencies[character] += count
+    characters = [character for character, _ in sorted(frequencies.items(), key=_by_frequency)[:max_characters]]
+    known, words, parts, length = set(characters), Counter(), Counter(), min(_PART_LENGTH, max_word_length)
+    left_out, long, unknown = 0, 0, 0  # characters of words that are not learned as they are
+    for word, count in word_counts.items():
+        size = len(word) * count
+        if word in SPECIAL_PIECES:
+            continue
+        if not known.issuperset(word):
+            left_out += size
+        elif len(word) <= max_word_length:
+            words[word] += count
+        else:
+            long += size
+            unknown += size * (len(word) > MAX_CHARACTERS_PER_WORD)
+            for start in range(0, len(word), length):
+                parts[word[start : start + length]] += count
+    num_parts = _SUBSTRINGS_OF_LONG_WORDS * 2 // (length * (length + 1))
+    words.update(dict(sorted(parts.items(), key=_by_frequency)[:num_parts]))
+    in_fixed_order = sorted(words.items(), key=_by_frequency)[:_MOST_WORDS]
+
+    percent = 100 / (frequencies.total() or 1)
+    if long:
+        message = (
+            "%.1f%% of the text is in words of more than max_word_length=%d characters, which are learned in parts"
+        )
+        logging.info(message, percent * long, max_word_length)
+    if unknown:
+        message = "%.1f%% of the text is in words of more than %d characters, which are always %s; put spaces into them"
+        logging.warning(message, percent * unknown, MAX_CHARACTERS_PER_WORD, UNK)
+    if left_out:
+        num_rare = f"{len(frequencies) - len(characters):,}"
+        message = (
+            "%.1f%% of the text is in words with one of the %s rarest characters, read as %s; raise max_characters=%d"
+        )
+        logging.warning(message, percent * left_out, num_rare, UNK, max_characters)
+    if len(parts) > num_parts or len(words) > _MOST_WORDS:
+        message = "%.1f%% of the text is learned, the most frequent words and parts of words"
+        logging.info(message, percent * sum(len(word) * count for word, count in in_fixed_order))
+    return [*in_fixed_order, *((character, 0) for character in characters)], max(frequencies.values(), default=0)
 
 
 def _learner() -> ModuleType:

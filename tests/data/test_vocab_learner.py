@@ -1,10 +1,12 @@
 """Vocabularies learnt, extended for a domain, or reduced to the wordpieces of a text."""
 
+import random
 from collections import Counter
 
 import pytest
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.data import vocab_learner
 from official_bert.data.vocab_learner import (
     SPECIAL_PIECES,
     count_words,
@@ -57,6 +59,41 @@ def test_the_size_matters_and_the_order_of_the_text_does_not(lines, counts):
     assert 100 < len(small) <= 200 < len(learn_vocab(counts, vocab_size=600)) <= 600
     with pytest.raises(UserError, match="vocab_size=20 is too small: the single characters"):
         learn_vocab(counts, vocab_size=20)
+
+
+def test_long_words_are_learned_in_parts_and_give_all_their_characters(caplog):
+    caplog.set_level("INFO", logger="absl")
+    rng = random.Random(1)
+    syllables = ["GATTACA", "CAT", "TAGA", "GGC"]
+    text = ["".join(rng.choices(syllables, k=length)) for length in [20] * 20 + [80] * 3]
+    wordpieces = learn_vocab(Counter([*text, "ก" * 51, "cat"]), vocab_size=300)
+    assert set(wordpieces) >= {form for letter in "ACGTกcat" for form in (letter, f"##{letter}")}
+    assert 60 < len(wordpieces) <= 300 and max(len(piece.removeprefix("##")) for piece in wordpieces[5:]) <= 12
+    assert coverage(wordpieces, Counter(text[:20])).num_wordpieces < sum(map(len, text[:20])) / 2
+    assert "% of the text is in words of more than max_word_length=50 characters, which are learned in p" in caplog.text
+    assert "% of the text is in words of more than 200 characters, which are always [UNK]" in caplog.text
+    assert "ab" * 30 in learn_vocab(Counter({"ab" * 30: 2, "cat": 3}), vocab_size=90, max_word_length=60)
+
+
+def test_what_is_left_out_is_logged(caplog, monkeypatch):
+    caplog.set_level("INFO", logger="absl")
+    wordpieces = learn_vocab(Counter({"aab": 3, "az": 1, "[MASK]": 9}), vocab_size=30, max_characters=2)
+    assert {"a", "b"} < set(wordpieces) and {"z", "M"}.isdisjoint(wordpieces)
+    assert (
+        "18.2% of the text is in words with one of the 1 rarest characters, read as [UNK]; raise max_ch" in caplog.text
+    )
+    assert "is learned" not in caplog.text
+    monkeypatch.setattr(vocab_learner, "_SUBSTRINGS_OF_LONG_WORDS", 12 * 13 // 2)
+    wordpieces = learn_vocab(Counter({"abcdefghijkl" * 5: 2, "mnopqrstuvwx" * 5: 3}), vocab_size=90)
+    assert "mnopqrstuvwx" in wordpieces and "abcdefghijkl" not in wordpieces and {"a", "##l"} < set(wordpieces)
+    assert "60.0% of the text is learned, the most frequent words and parts of words" in caplog.text
+
+
+def test_wordpieces_that_occur_more_often_than_any_word_make_no_vocabulary_too_small():
+    """Every word occurs once, so that all of them exceed the size at the frequency of the most frequent word."""
+    rng = random.Random(1)
+    words = Counter({"".join(rng.choices("ab", k=8)): 1 for _ in range(60)})
+    assert 9 < len(learn_vocab(words, vocab_size=20)) <= 20
 
 
 LETTERS = [letter for character in "abcdeh" for letter in (character, f"##{character}")]

@@ -1,5 +1,6 @@
 """Flags for the texts that a command reads, and for the table that it writes."""
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -51,6 +52,30 @@ def check_corpus(config: CorpusOptions) -> None:
     from official_bert.data.corpus_files import corpus_parts
 
     corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
+
+
+@options(group="output")
+class LearnerOptions(Options):
+    """Flags of the commands that learn wordpieces from text."""
+
+    min_frequency: int = option(
+        2, "Minimum number of times a new wordpiece must occur; single characters are exempt.", minimum=1
+    )
+    max_characters: int = option(
+        1000, "Maximum number of distinct characters of new wordpieces; raise it for Chinese.", minimum=1
+    )
+    max_word_length: int = option(
+        50,
+        "Maximum number of characters of a word that is learned as a whole; longer words, as in languages without "
+        "spaces, are learned in parts of up to 12 characters. Time and memory grow with its square.",
+        minimum=1,
+        maximum=200,  # a tokenizer knows no longer word
+    )
+
+    @property
+    def learner_flags(self) -> dict[str, int]:
+        """The flags, which are also the keyword arguments of `learn_vocab`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(LearnerOptions)}
 
 
 def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions) -> None:

@@ -58,18 +58,24 @@ def log_partition(scores, is_word, transitions: Transitions):
 
 def marginals(scores, is_word, transitions: Transitions):
     """Return the probability of each tag at each word, over all sequences: float32 [B, S, C]."""
-    before = _forward(scores, is_word, transitions, ops.logsumexp)
+    before = _forward(scores, is_word, transitions, _scaled_logsumexp)
     last = ops.zeros_like(scores[:, 0]) + transitions.end  # [B, C]
 
     def step(after, word):
         scores, is_word = word[:, :-1], word[:, -1:] > 0
-        earlier = ops.logsumexp(transitions.between + (scores + after)[:, None, :], axis=-1)
+        earlier = _scaled_logsumexp(transitions.between + (scores + after)[:, None, :], axis=-1)
         earlier = ops.where(is_word, earlier, after)
         return earlier, earlier
 
     _, after = ops.scan(step, last, _by_word(scores[:, 1:], is_word[:, 1:]), reverse=True)  # [S - 1, B, C]
     after = ops.transpose(ops.concatenate([after, last[None]], axis=0), (1, 0, 2))
     return ops.softmax(before + after, axis=-1)
+
+
+def _scaled_logsumexp(values, axis):
+    """Return sums minus the largest of a sentence: they do not grow with its length, so that none loses digits."""
+    sums = ops.logsumexp(values, axis=axis)  # [B, C]
+    return sums - ops.max(sums, axis=-1, keepdims=True)
 
 
 def viterbi(scores, is_word, transitions: Transitions):

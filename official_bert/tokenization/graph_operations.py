@@ -93,14 +93,20 @@ def in_groups(
 
     `num_bytes`, int32 [B], are the sizes of the texts of the examples, at most `MOST_BYTES`.
     """
+    return in_runs(function, inputs, tf.cumsum(tf.cast(num_bytes, tf.int64)) // _GROUP_BYTES)
+
+
+def in_runs(
+    function: Callable[..., dict[str, tf.Tensor]], inputs: Sequence[tf.Tensor], groups: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Call a function on each run of examples with the same number in `groups`, int64 [B], and join the results."""
     specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
     # One function instead of a copy per call: the first call of a graph with several copies takes twice as long.
     attributes = {"_noinline": True}
     some = tf.function(function, autograph=False, experimental_attributes=attributes)
     some = some.get_concrete_function(*specifications)
     outputs = some.structured_outputs
-    ends = tf.cumsum(tf.cast(num_bytes, tf.int64))
-    sizes = tf.unique_with_counts(ends // _GROUP_BYTES)[2]  # examples per group
+    sizes = tf.unique_with_counts(groups)[2]  # examples per group
     splits = tf.concat([[0], tf.cumsum(sizes)], axis=0)
     num_groups = tf.size(sizes)
 

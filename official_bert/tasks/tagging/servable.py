@@ -15,17 +15,18 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.tagging import TaggingModel, Transitions
+from official_bert.modeling.tagging import TaggingModel, Transitions, marginals, viterbi
 from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_text_size, traced
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
-from official_bert.tasks.tagging.task import check_constrainable, decode_words, transitions_of
+from official_bert.tasks.tagging.task import check_constrainable, transitions_of
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     SlidingWindows,
     cut_out,
     in_groups,
+    in_runs,
     join_parts,
     rows_of,
 )
@@ -36,6 +37,8 @@ _BLANKS = [
 ]  # the characters at which `str.split` splits
 
 _LEAST = 1e-37  # a positive float32, whose logarithm is finite
+_LARGEST_GROUP = 1 << 22  # scores of the sentences that are decoded together, unless a single one has more
+_LENGTHS = [1 << power for power in range(32)]  # maximum words of the sentences that are decoded together
 WORDS = "words"  # the signature for pretokenized sentences
 
 # Outputs whose rows have the same length, by the name of that length.
@@ -155,6 +158,43 @@ class TaggedText(NamedTuple):
     tags: list[str]  # the tag of each word
     probabilities: list[float]  # the probability of each tag
     entities: list[Entity]  # the entities marked by the tags, in order
+
+
+def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transitions) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
+
+    Sentences are decoded in groups of similar length, so that memory is proportional to the number of words.
+
+    Args:
+      scores: float32 [W, C], logits or log-probabilities.
+      row_splits: int64 [B + 1], split the words into sentences.
+    """
+    num_tags, lengths = scores.shape[1], row_splits[1:] - row_splits[:-1]
+    size = tf.searchsorted(tf.constant(_LENGTHS, lengths.dtype), lengths)  # [B], index in `_LENGTHS`
+    order = tf.argsort(size, stable=True)
+    size, starts, ends = (tf.gather(values, order) for values in (size, row_splits[:-1], row_splits[1:]))
+    rank = tf.range(tf.size(size)) - tf.searchsorted(size, size)  # among the sentences of this size
+    most = [max(_LARGEST_GROUP // (num_tags * max(num_tags, length)), 1) for length in _LENGTHS]
+    groups = tf.stack([size, rank // tf.gather(most, size)], axis=1)
+    _, groups = tf.raw_ops.UniqueV2(x=groups, axis=[0])
+    padded = tf.pad(scores, [[0, 1], [0, 0]])
+
+    def decode(starts: tf.Tensor, ends: tf.Tensor) -> Tensors:
+        lengths = (ends - starts)[:, tf.newaxis]
+        places = tf.range(tf.reduce_max(tf.concat([lengths, [[2]]], axis=0)))  # [S], at least two: a scan has steps
+        is_word = places < lengths  # [B, S]
+        scores = tf.gather(padded, tf.where(is_word, starts[:, tf.newaxis] + places, row_splits[-1]))  # [B, S, C]
+        numbers = viterbi(scores, is_word, transitions)
+        shares = tf.gather(marginals(scores, is_word, transitions), numbers, batch_dims=2)
+        return {"numbers": tf.boolean_mask(numbers, is_word), "shares": tf.boolean_mask(shares, is_word)}
+
+    found = in_runs(decode, [starts, ends], groups)
+    places = tf.ragged.range(starts, ends).flat_values  # [W], of the words of the sentences in `order`
+    numbers, shares = (
+        tf.scatter_nd(places[:, tf.newaxis], values, tf.shape(scores, places.dtype)[:1])
+        for values in (tf.cast(found["numbers"], tf.int64), found["shares"])
+    )
+    return numbers, shares
 
 
 class TaggingServable(WindowedServable):

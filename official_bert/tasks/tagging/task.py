@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.tagging import allowed_pairs, has_entities, scheme_of
 from official_bert.modeling.heads import CRF
-from official_bert.modeling.tagging import TaggingModel, Transitions, log_partition, marginals, path_scores, viterbi
+from official_bert.modeling.tagging import TaggingModel, Transitions, log_partition, path_scores
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
@@ -164,18 +164,3 @@ def best_path(scores: np.ndarray, transitions: Transitions) -> list[int]:
     for source in reversed(sources):
         path.append(int(source[path[-1]]))
     return path[::-1]
-
-
-def decode_words(scores: Tensor, row_splits: Tensor, transitions: Transitions) -> tuple[Tensor, Tensor]:
-    """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
-
-    The scores, [W, C], are logits or log-probabilities; `row_splits`, [B + 1], split the words into sentences.
-    """
-    starts, lengths = row_splits[:-1, None], row_splits[1:, None] - row_splits[:-1, None]  # [B, 1]
-    places = ops.arange(ops.max(lengths, initial=0) + 1)  # [S], at least one
-    is_word = places < lengths
-    words = ops.where(is_word, starts + places, row_splits[-1])
-    padded = ops.take(ops.pad(scores, [[0, 1], [0, 0]]), words, axis=0)  # [B, S, C]
-    numbers = viterbi(padded, is_word, transitions)  # [B, S]
-    probabilities = ops.take_along_axis(marginals(padded, is_word, transitions), numbers[..., None], axis=-1)[..., 0]
-    return ops.cast(numbers[is_word], "int64"), probabilities[is_word]

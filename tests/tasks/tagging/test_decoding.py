@@ -8,9 +8,12 @@ import pytest
 import tensorflow as tf
 
 from official_bert.metrics.tagging import invalid_tags
+from official_bert.modeling import tagging
 from official_bert.modeling.tagging import Transitions
 from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.task import best_path, check_constrainable, decode_words, scheme_transitions
+from official_bert.tasks.tagging import servable
+from official_bert.tasks.tagging.servable import decode_words
+from official_bert.tasks.tagging.task import best_path, check_constrainable, scheme_transitions
 
 IOB2, IOBES = ("O", "B-A", "I-A", "B-B", "I-B"), ("O", "B-A", "I-A", "E-A", "S-A", "S-B")
 
@@ -38,6 +41,28 @@ def test_the_best_sequences_that_follow_the_rules_are_found(tags, scheme):
             assert float(probabilities[start + word]) == pytest.approx(share, abs=1e-5)
         num_breaks += len(invalid_tags([tags[number] for number in scores[start:end].argmax(axis=1)], scheme))
     assert num_breaks > 0  # tag by tag, rules would be broken
+
+
+def test_long_and_short_sentences_are_not_padded_to_one_length(monkeypatch):
+    rng, sizes = np.random.default_rng(2), []
+    lengths = rng.permutation([*[1] * 200, *rng.integers(0, 30, 20), 300])
+    scores, splits = rng.normal(size=[lengths.sum(), len(IOB2)]).astype("float32"), np.cumsum([0, *lengths])
+    transitions = Transitions(*(rng.normal(size=[5] * rank).astype("float32") for rank in (1, 2, 1)))
+
+    def viterbi(padded, *others):
+        tf.py_function(lambda size: sizes.append(int(size)), [tf.size(padded)], [])
+        return tagging.viterbi(padded, *others)
+
+    monkeypatch.setattr(servable, "viterbi", viterbi)
+    monkeypatch.setattr(servable, "_LARGEST_GROUP", 1000)
+    numbers, shares = decode_words(tf.constant(scores), tf.constant(splits), transitions)
+    assert max(sizes) == 300 * 5 and sum(sizes) < 2 * scores.size and len(sizes) > 6
+    for start, end in itertools.pairwise(splits):
+        assert numbers[start:end].numpy().tolist() == best_path(scores[start:end], transitions)
+        words = tf.ones([1, end - start], tf.bool)
+        expected = tagging.marginals(scores[None, start:end], words, transitions)[0] if end > start else shares[:0]
+        chosen = tf.gather(expected, numbers[start:end], batch_dims=1) if end > start else expected
+        np.testing.assert_allclose(shares[start:end], chosen, atol=1e-6)
 
 
 def test_sequences_that_cannot_follow_the_rules_break_as_few_as_possible():

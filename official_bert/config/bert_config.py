@@ -63,6 +63,8 @@ ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 # The number of positions of each text of an example, in records whose texts follow one another.
 TEXT_LENGTHS = "text_lengths"
 
+_MOST_NUMBERS = 1 << 26  # 256 MB in float32; a layer has a few such tensors at a time
+
 # The output of a frozen encoder, in records and as the input of a separate head.
 FEATURES = "features"
 
@@ -208,6 +210,15 @@ class BertConfig:
     def max_length(self) -> int:
         """Maximum sequence length."""
         return self.max_position_embeddings - self.first_position
+
+    def most_sequences(self, length: int, num_outputs: int = 0) -> int:
+        """Return the number of sequences of a length to compute together, at least 1.
+
+        The largest tensor of a layer, attention scores or inner activations, has at most `_MOST_NUMBERS` numbers, and
+        so have the outputs, `num_outputs` per sequence.
+        """
+        of_layer = length * max(self.num_attention_heads * length, self.intermediate_size)
+        return max(_MOST_NUMBERS // max(of_layer, num_outputs, 1), 1)
 
     @property
     def num_layers(self) -> int:

@@ -1,6 +1,7 @@
 """Attention of an encoder's heads over a text, and the words that its masked-LM head predicts."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ _NUM_STEPS = 32  # between the baseline and the text
 Inputs = dict[str, np.ndarray]
 Score = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 _MASKS_IN_A_BATCH = 32
+_MOST_NUMBERS = 1 << 27  # 512 MB, as of BERT-Large's heads among 590 wordpieces
 _HEAD = "cls/predictions/"  # prefix of the masked-LM head's variables in a checkpoint
 
 
@@ -185,7 +187,7 @@ class AttentionReader:
           of the explained model.
 
         Raises:
-          UserError: a text has no wordpiece.
+          UserError: a text has no wordpiece, or so many that their attention would have more than 2^27 numbers.
         """
         # Drop what UTF-8 cannot encode, such as undecodable bytes of a command line.
         texts = [given.encode("utf-8", "ignore").decode() for given in (text, text_b or "")]
@@ -206,6 +208,13 @@ class AttentionReader:
             logging.warning(notes[-1])
             first, second = truncate_pair(first, second, room)
         sequence = join_texts([piece.id for piece in first], [piece.id for piece in second], specials)
+        config, length = self._encoder.config, len(sequence.input_ids)
+        num_heads = config.num_layers * config.num_attention_heads
+        if num_heads * length**2 > _MOST_NUMBERS:
+            raise UserError(
+                f"the attention of {num_heads} heads among {length} wordpieces has more than {_MOST_NUMBERS:,} "
+                f"numbers; give max_seq_length={math.isqrt(_MOST_NUMBERS // num_heads)}"
+            )
         inputs = pad([sequence], None)
         word_starts = []
         if not second:
@@ -253,8 +262,9 @@ class AttentionReader:
         # The text may have masks of its own, so find the index of the inserted one.
         ranks = np.cumsum(ids == self._tokenizer.mask_id) - (ids == self._tokenizer.mask_id)
         predictions: list[list[FilledMask] | None] = [None] * len(ids)
-        for start in range(0, len(positions), _MASKS_IN_A_BATCH):
-            masked = positions[start : start + _MASKS_IN_A_BATCH]
+        size = min(_MASKS_IN_A_BATCH, self._encoder.config.most_sequences(len(ids)))
+        for start in range(0, len(positions), size):
+            masked = positions[start : start + size]
             batch = {name: np.repeat(values, len(masked), axis=0) for name, values in inputs.items()}
             batch["input_ids"][np.arange(len(masked)), masked] = self._tokenizer.mask_id
             outputs = self._fill_mask(**{name: tf.constant(values) for name, values in batch.items()})

@@ -22,7 +22,7 @@ from official_bert.data.text_inputs import TextSource
 from official_bert.inference.predictor import Predictor, as_json
 from official_bert.support.errors import UserError
 
-BLOCK_SIZE = 64  # texts; a multiple of the Predictor's batch size, so that batches equal those for a whole file
+BLOCK_SIZE = 64  # texts
 
 JSONL = "jsonl"
 _WRITERS = {JSONL: write_lines, NPY: write_npy, TFRECORD: write_tfrecord}

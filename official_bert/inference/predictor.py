@@ -10,21 +10,25 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.locate import BEST_FOLDER
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference import finished_runs
 from official_bert.inference.functional_models import KERAS, folder_of_model, is_functional, load_functional
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
-from official_bert.serving.servable import EXAMPLES, TEXT, Servable
+from official_bert.serving.exports import description
+from official_bert.serving.servable import EXAMPLES, MOST_CELLS, NUM_POSITIONS, TEXT, Servable
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.servable import VECTORS
 from official_bert.tasks.task_registry import TASKS
+from official_bert.tokenization.sequences import batches_by_length
 from official_bert.training.devices import AUTO, NONE, dtype_policy, require_backend
 
 _BATCH_SIZE = 32
+_NUM_SPECIALS = 4  # maximum number of positions of a pair that are not of its texts
 _NO_TASK = (
     "this is an encoder without a task, or with a classifier, but without its labels.json, so it cannot predict; "
     "for vectors call embed(texts)"
@@ -97,6 +101,8 @@ class Predictor:
         if version is not None:
             self._source, self._task, self._names = finished_runs.load_exported(version)
             self._predict = self._source.signatures[TEXT]
+            said = description(version)
+            self._num_positions = said.get(NUM_POSITIONS, said.get("max_seq_length", self._config.max_length))
             return
         require_backend("Predictor")
         choices = {
@@ -123,6 +129,7 @@ class Predictor:
         predictor._use(servable)
         return predictor
 
+    _config = BertConfig(vocab_size=1)  # an export does not tell its sizes; these are BERT-Base's
     # None where the kind of model does not have it.
     _task = None
     _text_encoder = None
@@ -147,7 +154,8 @@ class Predictor:
     def _use(self, servable: Servable, path: str | None = None) -> None:
         self._source = servable  # keeps the weights and tables alive
         self._task = TASKS.get(servable.task, KERAS)
-        self._predict = servable.signature(TEXT)
+        self._predict, self._config = servable.signature(TEXT), servable.bert_config
+        self._num_positions = servable.num_example_positions
         self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
         head = None if path is None else find_head(path, servable.encoder)
         self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
@@ -185,12 +193,19 @@ class Predictor:
         return self._results(rows, _BATCH_SIZE)
 
     def _results(self, rows: Sequence[tuple[str, ...]], batch_size: int) -> list[Any]:
-        results = []
-        for start in range(0, len(rows), batch_size):
-            columns = zip(*rows[start : start + batch_size], strict=True)
+        """Predict texts of similar length together, as many as `batch_size` or the size of the model allow."""
+
+        def most_rows(num_characters: int) -> int:
+            num_positions = min(num_characters, self._num_positions)  # a wordpiece has a character or more
+            return max(min(batch_size, self._config.most_sequences(num_positions), MOST_CELLS // num_characters), 1)
+
+        results: list[Any] = [None] * len(rows)
+        for batch in batches_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows):
+            columns = zip(*(rows[row] for row in batch), strict=True)
             inputs = dict(zip(self._names, map(_encoded, columns), strict=True))
-            outputs = self._predict(**inputs)
-            results += self._task.servable_module.results({name: values.numpy() for name, values in outputs.items()})
+            found = self._task.servable_module.results(_arrays(self._predict(**inputs)))
+            for row, result in zip(batch, found, strict=True):
+                results[row] = result
         return results
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
@@ -208,14 +223,18 @@ class Predictor:
         """
         if self._task is None:
             raise UserError(_NO_TASK)
-        try:
-            outputs = self._predict_examples(examples=tf.constant(list(records), tf.string))
-        except tf.errors.InvalidArgumentError as error:
-            raise UserError(f"it does not fit the model: {plain_message(error)}") from error
-        arrays = {name: values.numpy() for name, values in outputs.items()}
-        if set(arrays) == set(self._predict.structured_outputs):
-            return self._task.servable_module.results(arrays)
-        return [{name: values[row] for name, values in arrays.items()} for row in range(len(records))]
+        results, size = [], min(_BATCH_SIZE, self._config.most_sequences(self._num_positions))
+        for start in range(0, len(records), size):
+            some = list(records[start : start + size])
+            try:
+                arrays = _arrays(self._predict_examples(examples=tf.constant(some, tf.string)))
+            except tf.errors.InvalidArgumentError as error:
+                raise UserError(f"it does not fit the model: {plain_message(error)}") from error
+            if set(arrays) == set(self._predict.structured_outputs):
+                results += self._task.servable_module.results(arrays)
+            else:
+                results += [{name: values[row] for name, values in arrays.items()} for row in range(len(some))]
+        return results
 
     @functools.cached_property
     def _predict_examples(self) -> Any:
@@ -259,11 +278,8 @@ class Predictor:
             if max_seq_length is not None:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
             rows = [_row(self._names, number, text) for number, text in enumerate(texts)]
-            order = np.argsort([-len(row[0]) for row in rows], kind="stable")
-            vectors = np.zeros((len(rows), self._predict.structured_outputs[VECTORS].shape[1]), np.float32)
-            if rows:
-                vectors[order] = self._results([rows[row] for row in order], batch_size)
-            return vectors
+            width = self._predict.structured_outputs[VECTORS].shape[1]
+            return np.array(self._results(rows, batch_size), np.float32).reshape(-1, width)
         if self._text_encoder is None:
             raise UserError(
                 "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"
@@ -273,6 +289,10 @@ class Predictor:
         return self._text_encoder.embed(
             list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
         )
+
+
+def _arrays(outputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: values.numpy() for name, values in outputs.items()}
 
 
 def _check_is_list(texts: Any) -> None:

@@ -1,10 +1,11 @@
 """Vectors in a folder and nearest-neighbour search over them: of sentences, and of any precomputed vectors.
 
-The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D]; `index.json`, their manifest; with the pooling
-"bm25" also `bm25.npz`, the weights of the wordpieces; in a `VectorIndex` `ids.npz`, the ids of the texts; and for
-approximate search the files of a `NeighbourGraph`.
+The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D], or `sparse.npz`, the fields of `SparseRows`;
+`index.json`, their manifest; with the pooling "bm25" also `bm25.npz`, the weights of the wordpieces; in a
+`VectorIndex` `ids.npz`, the ids of the texts; and for approximate search the files of a `NeighbourGraph`.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -19,7 +20,7 @@ from official_bert.data.feature_files import FeatureLayout, TextFeatures, TextId
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair, TextSource
 from official_bert.inference.text_encoder import TextEncoder
-from official_bert.metrics.retrieval import nearest, normalized
+from official_bert.metrics.retrieval import SparseRows, nearest, normalized
 from official_bert.modeling.pooling import BM25_B, BM25_K1
 from official_bert.modeling.token_model import model_fingerprint
 from official_bert.support import files, writing
@@ -35,14 +36,15 @@ _GRAPH, _GRAPH_MANIFEST = "graph.faiss", "graph.json"
 _KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
 _EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
 _LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
-_ROWS_AT_A_TIME = 10_000
-_VECTORS, _WEIGHTS, _IDS, _MANIFEST = "vectors.npy", "bm25.npz", "ids.npz", "index.json"
+_NUMBERS_AT_A_TIME = 10_000 * 768
+_VECTORS, _SPARSE, _WEIGHTS, _IDS, _MANIFEST = "vectors.npy", "sparse.npz", "bm25.npz", "ids.npz", "index.json"
+Vectors = np.ndarray | SparseRows
 
 
 class NeighbourGraph:
     """A graph over unit vectors; both may be memory-mapped."""
 
-    def __init__(self, vectors: np.ndarray, graph: "Index"):
+    def __init__(self, vectors: Vectors, graph: "Index"):
         self._vectors, self._graph = vectors, graph
 
     def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +58,9 @@ class NeighbourGraph:
         for query, candidates in zip(queries, np.sort(proposed), strict=True):
             candidates = candidates[candidates >= 0]
             if len(candidates) < top_k:
-                candidates = np.arange(len(self._vectors))
+                rows, cosines = nearest(self._vectors, query[np.newaxis], top_k)
+                found.append((rows[0], cosines[0]))
+                continue
             rows, cosines = nearest(self._vectors[candidates], query[np.newaxis], top_k)
             found.append((candidates[rows[0]], cosines[0]))
         rows, cosines = zip(*found, strict=True)
@@ -64,7 +68,7 @@ class NeighbourGraph:
 
 
 def neighbour_graph(
-    folder: str, vectors: np.ndarray, provenance: Mapping[str, Any], report: Callable[[int], None]
+    folder: str, vectors: Vectors, provenance: Mapping[str, Any], report: Callable[[int], None]
 ) -> NeighbourGraph:
     """Memory-map the graph of unit vectors; build it first if it is missing, damaged or was built from others."""
     require("faiss", extra="search")
@@ -76,8 +80,9 @@ def neighbour_graph(
         writing.remove(manifest_path)
         graph = faiss.index_factory(vectors.shape[1], _KIND, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = _EXPANSION
-        for start in range(0, len(vectors), _ROWS_AT_A_TIME):
-            graph.add(np.array(vectors[start : start + _ROWS_AT_A_TIME]))
+        rows_at_a_time = max(_NUMBERS_AT_A_TIME // vectors.shape[1], 1)
+        for start in range(0, len(vectors), rows_at_a_time):
+            graph.add(np.array(vectors[start : start + rows_at_a_time]))
             report(graph.ntotal)
         partial = writing.partial_name(path)
         try:
@@ -140,20 +145,24 @@ class SentenceIndex:
     def path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
-    def open(self) -> np.ndarray | None:
+    def open(self) -> Vectors | None:
         """Memory-map the vectors, float32 [N, D], if they exist and are up to date; otherwise log the reason."""
-        if Manifest.read_if_current(self._manifest_path, self._provenance, f"the index in {self._folder}") is None:
+        known = Manifest.read_if_current(self._manifest_path, self._provenance, f"the index in {self._folder}")
+        if known is None:
             return None
+        if _SPARSE in known.num_bytes:
+            with np.load(self.path(_SPARSE), allow_pickle=False) as arrays:
+                return SparseRows(**{**arrays, "width": int(arrays["width"])})
         return np.load(self.path(_VECTORS), mmap_mode="r")[:, 0]
 
-    def graph(self, vectors: np.ndarray) -> NeighbourGraph:
+    def graph(self, vectors: Vectors) -> NeighbourGraph:
         """Return the graph for approximate search in the vectors from `open`; build and store it if needed."""
         with Progress("building the graph", len(vectors), "candidates") as progress:
             return neighbour_graph(self._folder, vectors, self._provenance, progress.update)
 
     def write(
         self,
-        vectors: Iterable[np.ndarray],
+        vectors: Iterable[np.ndarray] | None,
         width: int,
         report: Callable[[int], None],
         more: Mapping[str, Callable[[], Mapping[str, Any]]],
@@ -162,14 +171,15 @@ class SentenceIndex:
         writing.make_folders(self._folder)
         writing.remove(self._manifest_path)
         layout = FeatureLayout(layers=(0,), width=width, is_pooled=True)
-        with feature_writer(self.path(_VECTORS), "npy", layout, tokens_of=list) as write:
-            for number, vector in enumerate(vectors):
-                write(TextFeatures(number, (), vector[np.newaxis]))
-                report(number + 1)
+        if vectors is not None:
+            with feature_writer(self.path(_VECTORS), "npy", layout, tokens_of=list) as write:
+                for number, vector in enumerate(vectors):
+                    write(TextFeatures(number, (), vector[np.newaxis]))
+                    report(number + 1)
         for name, arrays in more.items():
             with writing.atomic_write(self.path(name), "wb") as sink:
                 np.savez(sink, **arrays())
-        Manifest.write(self._manifest_path, self._provenance, [_VECTORS, *more])
+        Manifest.write(self._manifest_path, self._provenance, [*([] if vectors is None else [_VECTORS]), *more])
 
 
 class SentenceSearch:
@@ -201,20 +211,30 @@ class SentenceSearch:
             logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{len(vectors):,}")
         else:
             vectors = self._computed(index, weights)
-        self.vectors: np.ndarray = vectors  # float32 [N, D], of length 1 up to rounding, unless they are sparse
+        self.vectors: Vectors = vectors  # float32 [N, D], of length 1 up to rounding, unless they are sparse
         self._graph = index.graph(vectors) if is_approximate else None
 
-    def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None) -> np.ndarray:
-        computed = sentence_vectors(self.lines, self.encoder)
+    def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None) -> Vectors:
+        computed, width = sentence_vectors(self.lines, self.encoder), self.encoder.width
         with Progress("computing vectors", len(self.lines), "candidates") as progress:
+
+            def reported() -> Iterator[np.ndarray]:
+                for number, vector in enumerate(computed, start=1):
+                    yield vector
+                    progress.update(number)
+
+            if self.encoder.is_sparse:
+                sparse = SparseRows.from_rows(reported(), width)
+                if index is not None:
+                    index.write(None, width, progress.update, {_SPARSE: lambda: dataclasses.asdict(sparse)})
+                return sparse
             if index is None:
-                vectors = np.empty((len(self.lines), self.encoder.width), np.float32)
-                for row, vector in enumerate(computed):
+                vectors = np.empty((len(self.lines), width), np.float32)
+                for row, vector in enumerate(reported()):
                     vectors[row] = vector
-                    progress.update(row + 1)
                 return vectors
             more = {_WEIGHTS: weights._asdict} if weights else {}
-            index.write(computed, self.encoder.width, progress.update, more)
+            index.write(computed, width, progress.update, more)
             return index.open()
 
     def _provenance(self, encoder: TextEncoder) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`TextEncoder`: vectors of texts, computed from any layers of an encoder."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -21,7 +22,13 @@ from official_bert.modeling.token_model import is_needed
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sequences import JoinedSequence, join_texts, split_windows, truncate_pair
+from official_bert.tokenization.sequences import (
+    JoinedSequence,
+    batches_by_length,
+    join_texts,
+    split_windows,
+    truncate_pair,
+)
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
 from official_bert.training.devices import create_strategy, dtype_policy
 
@@ -58,12 +65,13 @@ class SequenceFunction:
     def __init__(
         self,
         compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],  # from the encoder's inputs, int32 [B, S], to [B, ...]
+        most_sequences: Callable[[int], int],  # of a length that are computed together; see `BertConfig`
         *,
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
         self._strategy = strategy or tf.distribute.get_strategy()
-        self._fixed_shape = fixed_shape
+        self._fixed_shape, self._most_sequences = fixed_shape, most_sequences
         shape = (self._strategy.num_replicas_in_sync, *(fixed_shape or (None, None)))
         signature = [dict.fromkeys(ENCODER_INPUTS, tf.TensorSpec(shape, tf.int32))]
 
@@ -78,12 +86,12 @@ class SequenceFunction:
         self._function = tf.function(compute_all, input_signature=signature, autograph=False)
 
     def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
-        # Batch sequences of similar length, to minimize padding.
-        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].input_ids))
-        if self._fixed_shape:
-            batches = _parts(order, self._fixed_shape[0])
-        else:
-            batches = _batches(order, sequences, batch_size * _TYPICAL_LENGTH)
+        def most_rows(length: int) -> int:
+            if self._fixed_shape:
+                return self._fixed_shape[0]
+            return max(min(batch_size * _TYPICAL_LENGTH // length, self._most_sequences(length)), 1)
+
+        batches = batches_by_length([len(sequence.input_ids) for sequence in sequences], most_rows)
         results: list[np.ndarray] = [np.zeros(0)] * len(sequences)
         for group in _parts(batches, self._strategy.num_replicas_in_sync):
             computed = self._function(self._stacked(group, sequences))
@@ -104,16 +112,6 @@ class SequenceFunction:
 
 def _parts(items: list, size: int) -> list[list]:
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_tokens: int) -> list[list[int]]:
-    """Cut sequences sorted by length into batches of at most `max_tokens`, including padding."""
-    batches: list[list[int]] = []
-    for index in order:
-        if not batches or (len(batches[-1]) + 1) * len(sequences[index].input_ids) > max_tokens:
-            batches.append([])
-        batches[-1].append(index)
-    return batches
 
 
 class VectorSettings(NamedTuple):
@@ -273,7 +271,9 @@ class TextEncoder:
         settings = self.settings
         key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows, self._unpooled
         if key not in self._functions:
-            self._functions[key] = SequenceFunction(self._compute, **self._devices)
+            outputs = {"num_outputs": self.width if self.is_sparse else 0}
+            most_sequences = functools.partial(self.encoder.config.most_sequences, **outputs)
+            self._functions[key] = SequenceFunction(self._compute, most_sequences, **self._devices)
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -1,5 +1,6 @@
 """`TextScorer`: scores texts with the masked-LM head of a pretrained model, and pairs with its next-sentence head."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -86,7 +87,9 @@ class TextScorer:
         fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
         self._scores_pairs = scores_pairs
         compute = self._next_sentence if scores_pairs else self._masked_wordpiece
-        self._function = SequenceFunction(compute, strategy=strategy, fixed_shape=fixed_shape)
+        outputs = {"num_outputs": 0 if scores_pairs else bert_config.vocab_size}
+        most_sequences = functools.partial(bert_config.most_sequences, **outputs)
+        self._function = SequenceFunction(compute, most_sequences, strategy=strategy, fixed_shape=fixed_shape)
         self.num_long = 0  # number of texts that were truncated
 
     def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:

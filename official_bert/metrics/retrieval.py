@@ -5,6 +5,7 @@ judgment. `gains` are those of a query's ranked documents, best rank first; `jud
 in any order. A query without relevant documents scores 0.0, and is left out of means, as in trec_eval.
 """
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,13 +14,61 @@ from absl import logging
 
 from official_bert.support.errors import UserError
 
-# Rows per block: 25 MB at 384 float32 components per row, regardless of the total number of rows.
-_BLOCK_ROWS = 1 << 14
+_BLOCK_NUMBERS = 6 << 20  # components of the rows that are compared together: 25 MB in float32
 _UNIT_ERROR = 1e-6  # of the length of a unit vector in float32
 # Upper bound of the float32 rounding error of the dot product of two unit vectors, relative to a larger product.
 _FLOAT32_ERROR = 1e-5
 _DEPTH = 10  # number of ranks for MRR and nDCG
 RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseRows:
+    """Vectors, float32 [N, D], most of whose components are 0, in compressed rows; indexing returns dense ones."""
+
+    values: np.ndarray  # float32 [M], the others, row by row
+    columns: np.ndarray  # int32 [M], their places in the row
+    row_splits: np.ndarray  # int64 [N + 1], number of values before each row, and in total
+    width: int  # D
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[np.ndarray], width: int) -> "SparseRows":
+        """Compress rows, float32 [..., D] each, one at a time."""
+        columns, values, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)], [0]
+        for row in rows:
+            places = np.nonzero(np.atleast_2d(row))
+            columns.append(places[1].astype(np.int32))
+            values.append(np.atleast_2d(row)[places])
+            lengths.extend(np.bincount(places[0], minlength=row.size // width).tolist())
+        return cls(np.concatenate(values), np.concatenate(columns), np.cumsum(lengths), width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.width
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    @classmethod
+    def joined(cls, parts: Sequence["SparseRows"]) -> "SparseRows":
+        values, columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "columns"))
+        lengths = np.concatenate([np.diff(part.row_splits) for part in parts])
+        return cls(values, columns, np.concatenate([[0], np.cumsum(lengths)]), parts[0].width)
+
+    def take(self, rows: npt.ArrayLike, axis: int = 0) -> "SparseRows":
+        """Return rows, int [N], in compressed form, as `numpy.ndarray.take` does; `axis` is 0."""
+        starts, lengths = self.row_splits[:-1].take(rows), np.diff(self.row_splits).take(rows)
+        row_splits = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(row_splits[-1]) + np.repeat(starts - row_splits[:-1], lengths)
+        return SparseRows(self.values[places], self.columns[places], row_splits, self.width)
+
+    def __getitem__(self, rows: int | slice | np.ndarray) -> np.ndarray:
+        """Return rows, float32 [..., D]."""
+        chosen = np.arange(len(self))[rows]
+        some = self.take(chosen.ravel())
+        dense = np.zeros((len(some), self.width), np.float32)
+        dense[np.repeat(np.arange(len(some)), np.diff(some.row_splits)), some.columns] = some.values
+        return dense.reshape(*chosen.shape, self.width)
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
@@ -36,7 +85,9 @@ def exact(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.where(np.abs(lengths - 1) < _UNIT_ERROR, lengths, 1.0)
 
 
-def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest(
+    vectors: np.ndarray | SparseRows, queries: np.ndarray | SparseRows, top_k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Find the vectors with the largest dot product with each query: the cosine similarity of unit vectors.
 
     Blocks of vectors are multiplied with all queries in float32. The best candidates are then compared again in
@@ -50,10 +101,15 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
       For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their similarities,
       float64 [Q, K]. K is the smaller of `top_k` and N.
     """
+    block_rows = max(_BLOCK_NUMBERS // vectors.shape[1], 1)
+    if isinstance(queries, SparseRows):
+        blocks = (queries[start : start + block_rows] for start in range(0, len(queries), block_rows))
+        rows, cosines = zip(*(nearest(vectors, block, top_k) for block in blocks), strict=True)
+        return np.concatenate(rows), np.concatenate(cosines)
     rows = [np.zeros(0, np.int64)] * len(queries)
     cosines = [np.zeros(0)] * len(queries)
-    for start in range(0, len(vectors), _BLOCK_ROWS):
-        block = vectors[start : start + _BLOCK_ROWS]
+    for start in range(0, len(vectors), block_rows):
+        block = vectors[start : start + block_rows]
         products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
         for number, query in enumerate(exact(queries)):
             candidates = _above(products[number], cosines[number], top_k)

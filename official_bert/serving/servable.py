@@ -26,6 +26,7 @@ SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
 # Signatures of some models: for the methods of TensorFlow Serving with tf.Examples, by name, and for tokens.
 METHODS = {"classify": "tensorflow/serving/classify", "regress": "tensorflow/serving/regress"}
 CLASSIFY, REGRESS = METHODS
+NUM_POSITIONS = "num_example_positions"  # in the description of an export, if its examples have several windows
 TOKEN_VECTORS = "token_vectors"
 
 
@@ -180,10 +181,11 @@ class Servable(tf.Module):
     def example_schema(self) -> RecordSchema:
         """The inputs of the signature `examples`: training records without labels."""
         sizes = {"V": self.bert_config.vocab_size, "T": self.bert_config.num_segments}
-        return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
+        return IDS_SCHEMA.sized(S=self.num_example_positions, **sizes)
 
     @property
-    def _num_example_positions(self) -> int:
+    def num_example_positions(self) -> int:
+        """Maximum number of positions of an example: those of all its windows that are read together."""
         return self.max_seq_length
 
     def _checks(self, inputs: Tensors) -> list[tf.Operation]:

@@ -4,7 +4,7 @@ All joining of texts in Python is done here: for the records of all tasks, and f
 `graph_operations.py` does the same with TensorFlow operations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,6 +67,23 @@ def truncate_pair(
         else:
             num_second -= 1
     return first[:num_first], second[:num_second]
+
+
+def batches_by_length(lengths: Sequence[int], most_rows: Callable[[int], int]) -> list[list[int]]:
+    """Group rows of similar length into batches, shortest first, so that they have little padding.
+
+    Args:
+      most_rows: returns the size of a batch, at least 1, from the length of its longest row.
+
+    Returns:
+      The indices of the rows of each batch.
+    """
+    batches: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not batches or len(batches[-1]) >= most_rows(lengths[row]):
+            batches.append([])
+        batches[-1].append(row)
+    return batches
 
 
 def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:

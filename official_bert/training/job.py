@@ -18,7 +18,7 @@ from official_bert.options.training import FinetuningOptions
 from official_bert.support import files
 from official_bert.support.manifest import fingerprint
 from official_bert.tokenization import Tokenizer
-from official_bert.training.loop import Trainer, batches_of
+from official_bert.training.loop import Keep, Trainer, batches_of
 from official_bert.training.monitoring import ScalarLog
 from official_bert.training.run_folder import check_label_order, check_same_labels, checkpoint_folder
 from official_bert.training.task import DistillableTask, RecordTask
@@ -144,13 +144,20 @@ class SplitRecords:
             self._num_records[name] = num_records
         return self._num_records[name]
 
-    def predictions(self, trainer: Trainer, name: str, split: Split, *, is_scored: bool) -> dict[str, np.ndarray]:
-        """Return the task's predictions for a split, one row per record; `is_scored` is their purpose."""
+    def predictions(
+        self, trainer: Trainer, name: str, split: Split, *, is_scored: bool, keep: Keep | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return the task's predictions for a split, one row per record; `is_scored` is their purpose.
+
+        `keep` may reduce those of a batch; see `Trainer.predict`.
+        """
         num_records, sizes = self.write(trainer, name, split), self._config.batch_sizes
         batch_size = sizes["eval_batch_size" if is_scored and "eval_batch_size" in sizes else "predict_batch_size"]
         file, label = self.file(trainer, name), "evaluating" if is_scored else "predicting"
         with reporting_damaged_records([file.path], file.schema):
-            return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
+            return trainer.predict(
+                batches_of(trainer, file, batch_size), num_records=num_records, label=label, keep=keep
+            )
 
     def _features(self, trainer: Trainer, file: RecordFile, num_records: int) -> Iterator[np.ndarray]:
         with reporting_damaged_records([file.path], file.schema):

@@ -35,6 +35,9 @@ _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
 _COMPUTED = "computed"
 
 
+Keep = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # reduces predictions, which have `RECORD_INDEX`
+
+
 class Trainer:
     """A task's model on the devices of a strategy.
 
@@ -178,7 +181,12 @@ class Trainer:
         return int(step.value)
 
     def predict(
-        self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting"
+        self,
+        batches: tf.data.Dataset,
+        *,
+        num_records: int,
+        label: str = "predicting",
+        keep: Keep | None = None,
     ) -> dict[str, np.ndarray]:
         """Compute the task's predictions for every record.
 
@@ -186,6 +194,7 @@ class Trainer:
           batches: from `evaluation_batches`.
           num_records: number of records, for progress.
           label: description for progress.
+          keep: returns what to keep of the predictions of a batch; by default everything.
 
         Returns:
           Name to array, one row per record, in record order.
@@ -194,7 +203,7 @@ class Trainer:
         num_done = 0
         with Progress(label, num_records, "records") as progress:
             for part in _without_padding(self._predictions(batches)):
-                parts.append(part)
+                parts.append(keep(part) if keep else part)
                 num_done += len(part[RECORD_INDEX])
                 progress.update(num_done)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 import numpy as np
+from absl import logging
 
 from official_bert.support.errors import require
 from official_bert.visualization.report_page import filled
 
 _TEMPLATE = "attention.html"
 _LARGEST_UINT16 = 65535  # an attention weight of 1 in the page
+_MOST_BYTES = 7 << 20  # of the weights in a page, which has 10 MB then
 
 # L: layers, N: heads, S: wordpieces, W: words, [CLS] and [SEP] included.
 _INCHES_OF_TOKEN = 0.22
@@ -119,11 +121,22 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
 def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> str:
     """Create an HTML page that needs no other file and no network.
 
-    Attention is rounded to steps of 1/65535; the page shows three decimals. The page's script inserts the input text as
+    Attention is rounded to steps of 1/65535; the page shows three decimals. Of long texts, it has only the largest
+    weights from each wordpiece, as many as keep it small, and says so. The page's script inserts the input text as
     plain text, so it cannot become markup.
     """
     num_layers, num_heads = view.attention.shape[:2]
-    rounded = np.rint(view.attention * _LARGEST_UINT16).astype("<u2")
+    weights, columns, notes = view.attention, None, list(view.notes)
+    num_kept = max(_MOST_BYTES // (4 * num_layers * num_heads * len(view.tokens)), 1)
+    if 2 * weights.size > _MOST_BYTES:
+        largest = [np.argpartition(-layer, num_kept - 1)[..., :num_kept].astype("<u2") for layer in weights]
+        columns = np.stack(largest)  # [L, N, S, kept]
+        weights = np.stack(list(map(np.take_along_axis, weights, columns, [-1] * num_layers)))
+        notes.append(
+            f"This page has the {num_kept} largest weights from each wordpiece in each head and shows the others as 0; "
+            "give a smaller max_seq_length for a page with all of them, or format=json."
+        )
+        logging.warning(notes[-1])
     data = {
         "numLayers": num_layers,
         "numHeads": num_heads,
@@ -133,13 +146,19 @@ def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> s
         "tokens": {"texts": list(view.tokens), "segments": list(view.segment_ids)},
         "words": {"texts": list(view.words), "segments": view.word_segment_ids},
         "wordIndices": list(view.word_indices),
-        "attention": base64.b64encode(rounded.tobytes()).decode("ascii"),
+        "attention": _base64(np.rint(weights * _LARGEST_UINT16)),
+        "columns": None if columns is None else _base64(columns),
+        "numKept": num_kept,
         "largest": _LARGEST_UINT16,
         "predictions": view.predictions,
-        "notes": list(view.notes),
+        "notes": notes,
         "attributions": view.attributions and view.attributions.as_json(),
     }
     return filled(_TEMPLATE, data)
+
+
+def _base64(numbers: np.ndarray) -> str:
+    return base64.b64encode(numbers.astype("<u2").tobytes()).decode("ascii")
 
 
 def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, merges_words: bool) -> None:

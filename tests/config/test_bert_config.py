@@ -187,6 +187,14 @@ def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
     bert_config.check_memory(huge, "c.json", for_training=True)
 
 
+@pytest.mark.parametrize(
+    ("length", "num_outputs", "number"),
+    [(128, 0, 170), (512, 0, 21), (8192, 0, 1), (128, 1 << 20, 64), (9, 1 << 30, 1)],
+)
+def test_the_number_of_sequences_follows_from_the_sizes(length, num_outputs, number):
+    assert BertConfig(vocab_size=9).most_sequences(length, num_outputs) == number
+
+
 def test_the_attention_direction_is_written_only_where_it_is_not_the_usual(tmp_path):
     usual = BertConfig(vocab_size=5)
     assert "attention_direction" not in usual.to_dict()

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.config import bert_config
+from official_bert.inference import predictor
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
@@ -40,6 +42,26 @@ def test_predictions_from_python(reviews, version, monkeypatch):
     for wrong in (["b"], (["b"],), ("b", "c"), 7):
         with pytest.raises(UserError, match="text 1 is .*, but this model reads text, a string"):
             predict(["a", wrong])
+
+
+def test_texts_of_similar_length_are_predicted_together_within_the_limit(version, monkeypatch):
+    predict = Predictor(version)
+    texts = [("the town " * number, "") for number in (30, 1, 2, 1, 30, 2)]
+    expected, real, batches = predict(texts), predict._predict, []
+
+    def spied(**inputs):
+        batches.append(list(map(len, inputs["text_a"].numpy())))
+        return real(**inputs)
+
+    monkeypatch.setattr(predict, "_predict", spied)
+    monkeypatch.setattr(bert_config, "_MOST_NUMBERS", 3 * 22 * 3072)  # three texts of 18 characters and 4 positions
+    found = predict(texts)
+    assert batches == [[9, 9, 18], [18, 270], [270]]  # of the last texts the model reads 32 positions
+    assert [one.probability for one in found] == pytest.approx([one.probability for one in expected], abs=TOLERANCE)
+    monkeypatch.setattr(predictor, "_BATCH_SIZE", 2)
+    monkeypatch.setattr(bert_config, "_MOST_NUMBERS", 1 << 26)
+    predict(texts)
+    assert batches[4:] == [[9, 9], [18, 18], [270, 270]]
 
 
 @pytest.mark.slow

@@ -155,8 +155,12 @@ def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_p
         weights = {token: weight for token, weight in zip(tokens, expected, strict=True) if weight}
         assert line["vector"] == pytest.approx(weights, abs=1e-5)
     query = {"candidates_file": str(source), "query": SPARSE_TEXTS[0], "index_dir": str(tmp_path / "index")}
-    compare(config_of(SimilarityConfig, **flags, **query))
-    header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    outputs = []
+    for _ in range(2):  # the second time from the index
+        compare(config_of(SimilarityConfig, **flags, **query))
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] and not (tmp_path / "index" / "vectors.npy").exists()
+    header, *rows = (line.split("\t") for line in outputs[0].splitlines())
     scores = sorted(
         (score for score, text in zip(OF_SPLADE["dot"][0], SPARSE_TEXTS, strict=True) if text), reverse=True
     )

@@ -8,11 +8,12 @@ import types
 import numpy as np
 import pytest
 
+from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import NO_PROMPTS
 from official_bert.data.retrieval import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.text_encoder import TextEncoder, VectorSettings
+from official_bert.inference.text_encoder import SequenceFunction, TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
@@ -49,8 +50,20 @@ def extracted(encoder, tokenizer, texts=TEXTS, *, batch_size=3, strategy=None, f
     return list(extractor.features(texts))
 
 
-def test_vectors_are_those_of_each_text_alone_in_order(plain, unpadded, tokenizer):
+@pytest.mark.parametrize(("most_numbers", "num_batches"), [(1 << 26, 2), (1, len(TEXTS))])
+def test_vectors_are_those_of_each_text_alone_in_order(
+    plain, unpadded, tokenizer, monkeypatch, most_numbers, num_batches
+):
+    real, sizes = SequenceFunction._stacked, []
+
+    def spied(self, group, sequences):
+        sizes.extend(map(len, group))
+        return real(self, group, sequences)
+
+    monkeypatch.setattr(SequenceFunction, "_stacked", spied)
+    monkeypatch.setattr(bert_config, "_MOST_NUMBERS", most_numbers)
     features = extracted(unpadded, tokenizer)
+    assert len(sizes) == num_batches and sum(sizes) == len(TEXTS)
     assert [text.index for text in features] == list(range(len(TEXTS)))
     for text, found in zip(TEXTS, features, strict=True):
         assert found.input_ids == tokenizer([tuple(text)])["input_ids"][0].tolist()

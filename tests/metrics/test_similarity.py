@@ -11,7 +11,7 @@ from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.mining import ScoredPair, correlations
 from official_bert.metrics import retrieval
-from official_bert.metrics.retrieval import nearest, normalized
+from official_bert.metrics.retrieval import SparseRows, nearest, normalized
 
 
 def naive(vectors, queries, top_k):
@@ -36,7 +36,7 @@ def test_nearest_equals_a_full_sort(top_k, spread, monkeypatch):
     vectors, queries = (rounded(centre + spread * rng.normal(size=(count, 16))) for count in (300, 4))
     expected_rows, expected = naive(vectors, queries, top_k)
     for block_rows in (1, 37, 300, 1000):
-        monkeypatch.setattr(retrieval, "_BLOCK_ROWS", block_rows)
+        monkeypatch.setattr(retrieval, "_BLOCK_NUMBERS", 16 * block_rows)
         rows, cosines = nearest(vectors, queries, top_k)
         np.testing.assert_array_equal(rows, expected_rows)
         np.testing.assert_allclose(cosines, expected, atol=1e-12)
@@ -45,10 +45,27 @@ def test_nearest_equals_a_full_sort(top_k, spread, monkeypatch):
 def test_vectors_of_other_lengths_are_compared_by_their_dot_product(monkeypatch):
     vectors = (100 * np.random.default_rng(5).random(size=(300, 16)) ** 9).astype(np.float32)
     products = vectors[:4].astype(np.float64) @ vectors.T.astype(np.float64)
-    monkeypatch.setattr(retrieval, "_BLOCK_ROWS", 37)
+    monkeypatch.setattr(retrieval, "_BLOCK_NUMBERS", 16 * 37)
     rows, found = nearest(vectors, vectors[:4], 20)
     np.testing.assert_array_equal(rows, np.argsort(-products, axis=1)[:, :20])
     np.testing.assert_allclose(found, np.take_along_axis(products, rows, axis=1), rtol=1e-12)
+
+
+def test_sparse_vectors_have_the_nearest_and_the_memory_of_their_weights(monkeypatch):
+    rng = np.random.default_rng(6)
+    dense = np.where(rng.random((300, 50)) < 0.1, rng.random((300, 50)), 0).astype(np.float32)
+    dense[7] = 0
+    sparse = SparseRows.from_rows(iter(dense), 50)
+    assert len(sparse.values) == len(sparse.columns) == np.count_nonzero(dense) and sparse.shape == dense.shape
+    for rows in (3, slice(5, 9), slice(290, 999), np.array([4, 7, 4])):
+        np.testing.assert_array_equal(sparse[rows], dense[rows])
+    monkeypatch.setattr(retrieval, "_BLOCK_NUMBERS", 50 * 37)
+    for found, expected in zip(nearest(sparse, dense[:9], 20), nearest(dense, dense[:9], 20), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(nearest(sparse, sparse.take(range(9)), 20)[0], nearest(dense, dense[:9], 20)[0])
+    assert SparseRows.from_rows([], 50)[:].shape == (0, 50)
+    parts = [SparseRows.from_rows([dense[:200]], 50), SparseRows.from_rows(dense[200:], 50)]
+    np.testing.assert_array_equal(SparseRows.joined(parts)[:], dense)
 
 
 def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
@@ -57,7 +74,7 @@ def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
     which = rng.integers(0, 5, size=999)
     vectors = few[which]
     for block_rows in (10, 64, 4096):
-        monkeypatch.setattr(retrieval, "_BLOCK_ROWS", block_rows)
+        monkeypatch.setattr(retrieval, "_BLOCK_NUMBERS", 48 * block_rows)
         rows, cosines = nearest(vectors, few[:2], 400)
         for query in (0, 1):
             order = np.argsort(-(few.astype(np.float64) @ few[query].astype(np.float64)), kind="stable")

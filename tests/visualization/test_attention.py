@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from official_bert.visualization import attention
 from official_bert.visualization.attention import as_json, merge_words, page
 from tests.attention_views import HOSTILE, make_view
 
@@ -38,6 +39,14 @@ class Elements(html.parser.HTMLParser):
 
 
 def stored_attention(data, view):
+    if data["columns"]:
+        shape = (*view.attention.shape[:-1], data["numKept"])
+        values, columns = (
+            np.frombuffer(base64.b64decode(data[name]), "<u2").reshape(shape) for name in ("attention", "columns")
+        )
+        found = np.zeros_like(view.attention)
+        np.put_along_axis(found, columns.astype(int), values / data["largest"], axis=-1)
+        return found
     values = np.frombuffer(base64.b64decode(data["attention"]), "<u2") / data["largest"]
     return values.reshape(view.attention.shape)
 
@@ -81,6 +90,19 @@ def test_the_page_rounds_as_it_says():
     assert np.abs(stored_attention(data, view) - view.attention).max() <= 0.5 / data["largest"] + 1e-9
     assert data["largest"] == 65535
     assert (data["layer"], data["head"], data["mergesWords"]) == (1, 2, True)
+
+
+def test_a_page_of_a_long_text_has_the_largest_weights_and_says_so(monkeypatch, caplog):
+    view = make_view(num_layers=2, num_heads=3)
+    limit = 4 * 6 * len(view.tokens) * 3  # three of each row
+    assert limit < 2 * view.attention.size
+    monkeypatch.setattr(attention, "_MOST_BYTES", limit)
+    data = Elements(page(view, layer=1, head=2, merges_words=False)).data
+    smallest_kept = np.sort(view.attention)[..., -3:-2]
+    expected = np.where(view.attention >= smallest_kept, view.attention, 0)
+    assert np.abs(stored_attention(data, view) - expected).max() <= 0.5 / data["largest"] + 1e-9
+    assert "This page has the 3 largest weights from each wordpiece" in data["notes"][-1]
+    assert data["notes"][-1] in caplog.text and len(data["notes"]) == len(view.notes) + 1
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -199,8 +199,14 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_128_wordpieces_and_144_heads_open(browser, tmp_path):
-    view = make_view(num_layers=12, num_heads=12, num_words=94)
-    assert len(view.tokens) == 128
-    Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False)).close()
+@pytest.mark.parametrize(("num_words", "length"), [(94, 128), (379, 508)])
+def test_the_page_of_144_heads_opens(browser, tmp_path, num_words, length):
+    view = make_view(num_layers=12, num_heads=12, num_words=num_words)
+    assert len(view.tokens) == length
+    opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=1, merges_words=False))
+    opened.point_at("from", 2)
+    weights = view.attention[0, 1, 2]
+    kept = np.where(weights >= np.sort(weights)[-25], weights, 0) if length > 128 else weights
+    np.testing.assert_allclose(opened.numbers("to"), kept, atol=SHOWN)
+    opened.close()
     assert (tmp_path / "page.html").stat().st_size < 10 * 2**20

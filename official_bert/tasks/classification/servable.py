@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.servable import CLASSIFY, REGRESS, Servable, Tensors, traced
+from official_bert.serving.servable import CLASSIFY, NUM_POSITIONS, REGRESS, Servable, Tensors, traced
 from official_bert.tasks.classification.data import THRESHOLD
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.records import configured_dataset, reads_pairs
@@ -93,10 +93,14 @@ class ClassificationServable(Servable):
 
     @property
     def _most_positions(self) -> int:
-        return self._num_example_positions if self._max_windows > 1 else super()._most_positions
+        return self.num_example_positions if self._max_windows > 1 else super()._most_positions
 
     @property
-    def _num_example_positions(self) -> int:
+    def details(self) -> Mapping[str, Any]:
+        return {NUM_POSITIONS: self.num_example_positions} if self._max_windows > 1 else {}
+
+    @property
+    def num_example_positions(self) -> int:
         return self._max_windows * self.max_seq_length
 
     def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
@@ -120,7 +124,7 @@ class ClassificationServable(Servable):
         """Tokenize texts up to the length that an example can hold."""
         # The text of a pair to split into windows depends on both lengths.
         has_all = self._max_windows > 1 and len(self.text_names) > 1
-        num_wordpieces = MOST_BYTES if has_all else self._num_example_positions
+        num_wordpieces = MOST_BYTES if has_all else self.num_example_positions
         return self._graph_tokenizer().encode_beginnings(texts, num_wordpieces)
 
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:

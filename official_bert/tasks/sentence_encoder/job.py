@@ -11,11 +11,12 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import RECORD_INDEX
 from official_bert.data.record_files import ExampleSplit
 from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
-from official_bert.metrics.retrieval import nearest, normalized, retrieval_scores, triplet_accuracy
+from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import (
@@ -37,7 +38,9 @@ from official_bert.visualization.report_page import by_importance
 
 _DEPTH = 10  # ranks
 
-Vectors = Callable[[Sequence[str]], np.ndarray]
+Table = np.ndarray | SparseRows
+Vectors = Callable[[Sequence[str]], Table]
+_PAIRS_AT_A_TIME = 256
 """A function that maps N distinct texts to their vectors, float32 [N, D]."""
 VECTORS_FILE, SIMILARITIES_FILE = "vectors.npy", "similarities.tsv"
 
@@ -74,15 +77,15 @@ def scores_of_examples(
         return {"accuracy": accuracy(labels, logits.argmax(axis=-1))}
     if len(columns) == 1:
         _, first = np.unique(columns[0], return_index=True)
-        return {"accuracy": _nearest_accuracy(table[columns[0][first]], labels[first])}
-    cosines = [(table[columns[0]] * table[column]).sum(axis=-1) for column in columns[1:]]
+        return {"accuracy": _nearest_accuracy(table.take(columns[0][first], axis=0), labels[first])}
+    cosines = [_dot_products(table, columns[0], column) for column in columns[1:]]
     if examples[0].scores and len(columns) == 2:
         targets = np.array([example.scores[0] for example in examples])
         return {"pearson": pearson(targets, cosines[0]), "spearman": spearman(targets, cosines[0])}
     qrels: dict[int, dict[int, float]] = {}
     for example in examples:
         qrels.setdefault(example.numbers[0], {})[example.numbers[1]] = 1.0
-    anchors = {example.numbers[0]: table[places[example.texts[0]]] for example in examples}
+    anchors = {example.numbers[0]: places[example.texts[0]] for example in examples}
     candidates = np.unique(np.concatenate([column[column >= 0] for column in columns[1:]]))
     names = [list(numbers.values())[row] for row in candidates]
     of_triplets = [
@@ -91,7 +94,7 @@ def scores_of_examples(
         if (column >= 0).any()
     ]
     return {
-        **_ranking_scores(table[candidates], names, anchors, qrels),
+        **_ranking_scores(table, candidates, names, anchors, qrels),
         **({"triplet_accuracy": float(np.mean(of_triplets))} if of_triplets else {}),
     }
 
@@ -115,22 +118,33 @@ def retrieval(
 ) -> dict[str, float]:
     """Evaluate retrieval by the dot products of vectors; queries, documents and judgments are keyed by id."""
     texts = list(dict.fromkeys((*queries.values(), *documents.values())))
-    table = dict(zip(texts, vectors(texts), strict=True))
-    corpus = np.stack([table[text] for text in documents.values()])
+    places = {text: row for row, text in enumerate(texts)}
+    corpus = [places[text] for text in documents.values()]
     # A query and a document may have the same id.
     names = [("document", name) for name in documents]
     judged = {query: {("document", name): gain for name, gain in of_query.items()} for query, of_query in qrels.items()}
-    return _ranking_scores(corpus, names, {query: table[queries[query]] for query in qrels}, judged)
+    return _ranking_scores(vectors(texts), corpus, names, {query: places[queries[query]] for query in qrels}, judged)
+
+
+def _dot_products(table: Table, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the dot products of pairs of rows, float32 [N]."""
+    starts = range(0, len(first), _PAIRS_AT_A_TIME)
+    pairs = ((rows[start : start + _PAIRS_AT_A_TIME] for rows in (first, second)) for start in starts)
+    return np.concatenate([(table[some] * table[others]).sum(axis=-1) for some, others in pairs])
 
 
 def _ranking_scores(
-    corpus: np.ndarray, names: Sequence, queries: Mapping, qrels: Mapping[object, Mapping[object, float]]
+    table: Table,
+    corpus: Sequence[int] | np.ndarray,
+    names: Sequence,
+    queries: Mapping[Any, int],
+    qrels: Mapping[object, Mapping[object, float]],
 ) -> dict[str, float]:
-    """Rank the rows of a corpus, float32 [N, D], for each query, float32 [D], and score the rankings.
+    """Rank the rows of a table, float32 [N, D], that are a corpus for the row of each query, and score the rankings.
 
-    `names` names the rows. A query that is in the corpus under its own name is left out of its ranking.
+    `names` names the rows of the corpus. A query that is in the corpus under its own name is left out of its ranking.
     """
-    rows, _ = nearest(corpus, np.stack(list(queries.values())), _DEPTH + 1)
+    rows, _ = nearest(table.take(corpus, axis=0), table.take(list(queries.values()), axis=0), _DEPTH + 1)
     ranked = {
         query: [names[row] for row in of_query if names[row] != query or query in qrels[query]][:_DEPTH]
         for query, of_query in zip(queries, rows, strict=True)
@@ -138,7 +152,7 @@ def _ranking_scores(
     return retrieval_scores(ranked, qrels)
 
 
-def _nearest_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
+def _nearest_accuracy(vectors: Table, labels: np.ndarray) -> float:
     """Return the fraction of the vectors, float32 [N, D], whose nearest neighbour has the same class."""
     found, _ = nearest(vectors, vectors, 2)
     others = np.where(found[:, 0] == np.arange(len(vectors)), found[:, 1], found[:, 0])
@@ -242,10 +256,12 @@ class SentenceEncoderJob(FinetuningJob):
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         scores, active_dims = {}, []
 
-        def vectors(texts: Sequence[str], purpose: str = "eval", *, is_scaled: bool = True) -> np.ndarray:
+        def vectors(texts: Sequence[str], purpose: str = "eval", *, is_scaled: bool = True) -> Table:
             found = self._vectors(trainer, purpose, texts)
-            active_dims.extend(np.count_nonzero(found, axis=1))
-            return normalized(found).astype(np.float32) if is_scaled and not self.config.is_sparse else found
+            if isinstance(found, SparseRows):
+                active_dims.extend(np.diff(found.row_splits))
+                return found
+            return normalized(found).astype(np.float32) if is_scaled else found
 
         if self._dev and self.config.loss_name == "softmax":
             unscaled = functools.partial(vectors, is_scaled=False)
@@ -270,7 +286,7 @@ class SentenceEncoderJob(FinetuningJob):
         """Write the vectors, float32 [N, K, D], and for K > 1 the similarity of the first text to each other."""
         del step
         texts = list({text: None for example in self._test for text in example.texts if text})
-        vectors = self._vectors(trainer, "predict", texts)
+        vectors = self._vectors(trainer, "predict", texts)[:]
         if not trainer.cluster.is_chief:
             return
         rows = {"": len(texts), **{text: row for row, text in enumerate(texts)}}
@@ -286,9 +302,21 @@ class SentenceEncoderJob(FinetuningJob):
             with writing.atomic_write(self.path(SIMILARITIES_FILE)) as sink:
                 sink.writelines("\t".join(f"{value:.6f}" for value in row) + "\n" for row in found)
 
-    def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> np.ndarray:
+    def _vectors(self, trainer: Trainer, purpose: str, texts: Sequence[str]) -> Table:
         """Compute the vectors of distinct texts, float32 [N, D]; `purpose` names the record file."""
+
+        def compressed(part: dict[str, Any]) -> dict[str, Any]:
+            vectors = part.pop("vectors")[:, 0]
+            batches.append((part[RECORD_INDEX], SparseRows.from_rows([vectors], vectors.shape[1])))
+            return part
+
+        batches: list[tuple[np.ndarray, SparseRows]] = []
         split = ExampleSplit(self._joiner, [Example((text,), (1,)) for text in texts])
         is_scored = purpose != "predict"
-        found = self._text_records.predictions(trainer, f"{purpose}_texts", split, is_scored=is_scored)
-        return found["vectors"][:, 0]
+        found = self._text_records.predictions(
+            trainer, f"{purpose}_texts", split, is_scored=is_scored, keep=compressed if self.config.is_sparse else None
+        )
+        if not self.config.is_sparse:
+            return found["vectors"][:, 0]
+        numbers, parts = zip(*batches, strict=True)
+        return SparseRows.joined(parts).take(np.argsort(np.concatenate(numbers)))

@@ -13,6 +13,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import RECORD_INDEX
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,
@@ -316,15 +317,20 @@ class TaggingJob(FinetuningJob):
 
     def _predict(self, trainer: Trainer, name: str, split: TaggedSplit) -> tuple[list[list[str]], float]:
         """Return the predicted tags of each sentence, and the mean loss over words with known tags."""
-        outputs = self.records.predictions(trainer, name, split, is_scored=name == "eval")
-        row_splits = np.cumsum([0, *map(len, split.words)])
-        found = outputs[TAG_SCORES if self.config.decodes_sequences else TAG_NUMBERS]
-        of_words = np.zeros((row_splits[-1], *found.shape[2:]), found.dtype)  # [W] or [W, C]
+        row_splits, windows = np.cumsum([0, *map(len, split.words)]), list(split.windows())
+        output, *shape = (TAG_SCORES, len(self.labels)) if self.config.decodes_sequences else (TAG_NUMBERS,)
+        of_words = np.zeros((row_splits[-1], *shape), np.float32 if shape else int)  # [W] or [W, C]
         is_tagged = np.zeros(len(of_words), bool)  # all words, but of characters only those that begin a wordpiece
-        for window, values in zip(split.windows(), found, strict=True):
-            places = row_splits[window.sentence] + np.asarray(window.words, int)
-            of_words[places] = values[np.asarray(window.positions, int) + 1]  # after [CLS]
-            is_tagged[places] = True
+
+        def read_words(part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            for number, values in zip(part[RECORD_INDEX].tolist(), part.pop(output), strict=True):
+                window = windows[number]
+                places = row_splits[window.sentence] + np.asarray(window.words, int)
+                of_words[places] = values[np.asarray(window.positions, int) + 1]  # after [CLS]
+                is_tagged[places] = True
+            return part
+
+        outputs = self.records.predictions(trainer, name, split, is_scored=name == "eval", keep=read_words)
         (places,) = np.nonzero(is_tagged)
         of_words, splits = of_words[places], np.searchsorted(places, row_splits)
         if self.config.decodes_sequences:

@@ -37,6 +37,7 @@ _BLANKS = [
 ]  # the characters at which `str.split` splits
 
 _LEAST = 1e-37  # a positive float32, whose logarithm is finite
+_MOST_WINDOWS = 32  # that are read together
 _LARGEST_GROUP = 1 << 22  # scores of the sentences that are decoded together, unless a single one has more
 _LENGTHS = [1 << power for power in range(32)]  # maximum words of the sentences that are decoded together
 WORDS = "words"  # the signature for pretokenized sentences
@@ -304,10 +305,19 @@ class TaggingServable(WindowedServable):
         """Return the tag number of each word, int64 [W], and its probability, float32 [W]."""
         with tf.device("CPU:0"):
             _, ids, places = self._windows(words, wordpieces)
-        shape = (None, None, self._tags.shape[0])
-        probabilities = self.predict_in_batches(ids, {"probabilities": shape})["probabilities"]  # [R, S, C]
+        names, numbers = list(ids), tf.range(tf.size(ids["input_ids"][:, 0], tf.int64))
+
+        def predict_words(numbers: tf.Tensor, *arrays: tf.Tensor) -> Tensors:
+            """Return the probabilities of the words in some windows: later words are never in earlier windows."""
+            first, last = tf.reduce_min(numbers), tf.reduce_max(numbers)
+            own = tf.boolean_mask(places, (places[:, 0] >= first) & (places[:, 0] <= last))
+            probabilities = self._predict(dict(zip(names, arrays, strict=True)))["probabilities"]  # [R, S, C]
+            return {"probabilities": tf.gather_nd(probabilities, own - [first, 0])}
+
+        at_once = min(_MOST_WINDOWS, self.bert_config.most_sequences(self.max_seq_length))
+        found = in_runs(predict_words, [numbers, *ids.values()], numbers // at_once)
         with tf.device("CPU:0"):
-            return self.decide(tf.gather_nd(probabilities, places), words.row_splits)
+            return self.decide(found["probabilities"], words.row_splits)
 
     def decide(self, probabilities: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Choose the number of each word's tag, int64 [W], and its probability, from those of all tags, [W, C].

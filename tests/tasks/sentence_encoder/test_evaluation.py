@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.metrics.retrieval import normalized
+from official_bert.metrics.retrieval import SparseRows, normalized
 from official_bert.tasks.sentence_encoder.data import Example
 from official_bert.tasks.sentence_encoder.job import retrieval, scores_of_examples
 
@@ -16,6 +16,27 @@ def vectors(texts):
 
 def unit_vectors(texts):
     return normalized(vectors(texts)).astype(np.float32)
+
+
+def sparse_vectors(texts):
+    return SparseRows.from_rows([vectors(texts)], 2)
+
+
+def test_sparse_vectors_have_the_scores_of_dense_ones():
+    numbers = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
+    rows = [("a", "d", ""), ("b", "a", "c"), ("c", "d", "b")]
+    examples = [Example(texts, tuple(map(numbers.get, texts))) for texts in rows]
+    dense, sparse = (scores_of_examples(examples, table, None) for table in (vectors, sparse_vectors))
+    assert dense == sparse and 0 < dense["recall@1"] < 1 and dense["triplet_accuracy"] == 1
+    scored = [Example(texts[:2], (1, 2), (score,)) for texts, score in zip(rows, (0.1, 0.9, 0.8), strict=True)]
+    labelled = [Example((text,), (1,), label=label) for text, label in zip(TEXTS, (0, 0, 1, 0), strict=True)]
+    for some in (scored, labelled):
+        assert scores_of_examples(some, vectors, None) == scores_of_examples(some, sparse_vectors, None)
+    found = [
+        retrieval({"1": "a", "2": "d"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}, "2": {"1": 1.0}}, table)
+        for table in (vectors, sparse_vectors)
+    ]
+    assert found[0] == found[1] and found[0]["recall@1"] == 0.5
 
 
 def test_an_anchor_is_not_its_own_result():

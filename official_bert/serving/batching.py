@@ -22,7 +22,7 @@ Arrays = Mapping[str, np.ndarray]
 Hold = Callable[..., None]  # counts bytes of a request or, with `is_answer`, of its answer
 
 MOST_BYTES = 1 << 26  # maximum size of a request
-_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total of large requests held at a time
+_MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total held at a time; small requests may bring it to twice as much
 _LARGE = 1 << 20  # minimum size in bytes of a large request
 _BYTES_PER_POSITION = 4  # approximate bytes of text per position
 _MOST_COMPARED = 256  # waiting calls whose lengths are compared
@@ -41,7 +41,7 @@ class TooManyBytesError(QueueFullError):
 
 
 class Admission:
-    """The bytes of large requests and their answers that a server holds, over REST and gRPC together."""
+    """The bytes of requests and their answers that a server holds, over REST and gRPC together."""
 
     def __init__(self):
         self._num_held = 0
@@ -54,23 +54,18 @@ class Admission:
 
         def hold(more: int, is_answer: bool = False) -> None:
             nonlocal num_bytes
-            held, num_bytes = _counted(num_bytes), num_bytes + more
-            self._num_held += _counted(num_bytes) - held
+            num_bytes += more
+            self._num_held += more
             if num_bytes > MOST_BYTES and not is_answer:
                 raise TooLargeError(f"the request has more than {MOST_BYTES} bytes")
-            if _counted(num_bytes) and self._num_held > _MOST_BYTES_TOGETHER:
+            if self._num_held > _MOST_BYTES_TOGETHER * (1 if num_bytes > _LARGE else 2):
                 raise TooManyBytesError("many large requests are being answered; try again later")
 
         try:
             yield hold
         finally:
-            self._num_held -= _counted(num_bytes)
-            self.has_released |= _counted(num_bytes) > 0
-
-
-def _counted(num_bytes: int) -> int:
-    """Return the number of a request's bytes that count towards the total of large requests."""
-    return num_bytes if num_bytes > _LARGE else 0
+            self._num_held -= num_bytes
+            self.has_released |= num_bytes > _LARGE
 
 
 class BatchObserver:

@@ -56,8 +56,16 @@ from official_bert.serving.served_model import ServedModel, ServedVersion
 from official_bert.support.errors import format_names
 
 _METADATA = "signature_def"  # the only metadata there is
-_MOST_RECEIVED = 4  # messages that are received at the same time
-_PATIENCE_SECONDS = 0.25  # time that messages of others wait for one that arrives slowly
+_MOST_ARRIVING = 256  # messages awaited at the same time, for `_PATIENCE_SECONDS`
+_MOST_SLOW = 4  # messages awaited longer
+_PATIENCE_SECONDS = 0.25
+_MOST_CALLS = 4096  # at the same time
+_OPTIONS = {
+    "grpc.max_receive_message_length": MOST_BYTES,
+    "grpc.max_send_message_length": -1,
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.max_connection_idle_ms": 65_000,  # without calls; clients connect again by themselves
+}
 # The field of the values of a tensor by NumPy type, and the type's number; all integers below 32 bits share a field.
 _FIELDS = {
     np.dtype(np.int32): ("int_val", types_pb2.DT_INT32),
@@ -84,40 +92,37 @@ class _StatusError(RequestError):
 
 
 class _Receiver:
-    """Receives a few messages at a time, because gRPC holds a message in memory before its size is known here.
+    """Receives many messages that arrive at once, and a few slow ones, because gRPC hides a message until it is whole.
 
-    A message that arrives slowly is given up once another has waited for a place.
+    Of more slow ones, the first is given up: streams that send nothing take no other's place.
     """
 
     def __init__(self):
-        self._places = asyncio.Semaphore(_MOST_RECEIVED)
-        self._started: dict[ServicerContext, float] = {}  # on the event loop's clock, the first of them first
+        self._arriving = asyncio.Semaphore(_MOST_ARRIVING)
+        self._slow: dict[ServicerContext, None] = {}
 
     async def receive(self, context: ServicerContext) -> bytes:
         """Return the request's message."""
-        while self._places.locked():
-            try:
-                await asyncio.wait_for(self._places.acquire(), _PATIENCE_SECONDS)
-                break
-            except TimeoutError:
-                await self._give_up_slowest()
-        else:
-            await self._places.acquire()
-        self._started[context] = asyncio.get_running_loop().time()
+        async with self._arriving:
+            reading = asyncio.ensure_future(context.read())
+            await asyncio.wait([reading], timeout=_PATIENCE_SECONDS)
         try:
-            message = await context.read()
+            if not reading.done():
+                self._slow[context] = None
+                if len(self._slow) > _MOST_SLOW:
+                    await self._give_up(next(iter(self._slow)))
+            message = await reading
         finally:
-            del self._started[context]
-            self._places.release()
+            self._slow.pop(context, None)
+            reading.cancel()
         if message is grpc.aio.EOF:
             raise RequestError("the request has no message")
         return message
 
-    async def _give_up_slowest(self) -> None:
-        latest = asyncio.get_running_loop().time() - _PATIENCE_SECONDS
-        for context in [context for context, start in self._started.items() if start < latest][:1]:
-            with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "many requests arrive slowly; try again later")
+    async def _give_up(self, context: ServicerContext) -> None:
+        del self._slow[context]
+        with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "many requests arrive slowly; try again later")
 
 
 class _Services:
@@ -338,8 +343,7 @@ def _fill(tensor: TensorProto, values: np.ndarray) -> None:
 
 async def start_grpc(name: str, served: ServedModel, port: int, count_request: RequestCounter) -> grpc.aio.Server:
     """Start a server in the event loop, on all network interfaces."""
-    options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.max_send_message_length", -1)]
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(options=list(_OPTIONS.items()), maximum_concurrent_rpcs=_MOST_CALLS)
     server.add_generic_rpc_handlers(_Services(name, served, count_request).handlers())
     server.add_insecure_port(f"[::]:{port}")
     await server.start()

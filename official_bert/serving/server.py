@@ -293,8 +293,11 @@ class _Server(uvicorn.Server):
     """A server of HTTP, and of gRPC beside it, which SIGTERM and Ctrl-C stop after the requests in progress."""
 
     def __init__(self, app: Starlette, port: int, started: str, start_grpc: Callable[[], Awaitable[Any]] | None):
+        from official_bert.serving.http_protocol import BoundedProtocol  # Ray's replicas may lack httptools
+
         config = uvicorn.Config(
             app,
+            http=BoundedProtocol,
             host="0.0.0.0",
             port=port,
             lifespan="off",

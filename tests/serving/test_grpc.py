@@ -2,8 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import pathlib
+import socket
 import threading
 import time
 
@@ -445,20 +447,29 @@ def test_a_call_whose_deadline_has_passed_leaves_the_queue(server, stub):
     server.wait_until(lambda: server.metrics()["queue_examples"] == 0, 0.5)  # computing them takes longer
 
 
-def test_calls_that_send_nothing_do_not_keep_others_waiting(server, channel, stub):
-    is_ending = threading.Event()
-    predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
-    silent = [predict.future(iter(is_ending.wait, True), timeout=60) for _ in range(6)]
-    try:
-        deadline = time.monotonic() + 60
-        while not (refused := [call for call in silent if call.done()]):
-            stub.Predict(predict_request("", IDS), timeout=deadline - time.monotonic())
+def test_calls_that_send_nothing_do_not_keep_others_waiting(server, stub):
+    is_ending, silent = threading.Event(), []
+    with contextlib.ExitStack() as channels:
+        for _ in range(4):
+            predict = channels.enter_context(connect(server)).stream_unary(
+                "/tensorflow.serving.PredictionService/Predict"
+            )
+            silent += [predict.future(iter(is_ending.wait, True), timeout=60) for _ in range(100)]
+        began = time.monotonic()
+        stub.Predict(predict_request("", IDS), timeout=60)
+        assert time.monotonic() - began < 3  # 25 s with four messages at a time
+        server.wait_until(lambda: sum(call.done() for call in silent) == len(silent) - 4)
+        refused = [call for call in silent if call.done()]
         assert all(call.code() == Code.RESOURCE_EXHAUSTED for call in refused)
         assert all("arrive slowly" in call.details() for call in refused)
-    finally:
         is_ending.set()
-        for call in silent:
-            call.cancel()
+
+
+@pytest.mark.slow
+def test_connections_that_send_nothing_are_closed(server):
+    with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=30) as connection:
+        while connection.recv(1 << 16):  # the server's settings
+            pass
 
 
 @pytest.mark.slow

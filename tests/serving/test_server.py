@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import gzip
 import json
 import os
@@ -159,6 +160,81 @@ def test_the_size_of_requests_is_limited(server):
     assert status == 413 and answer == {"error": "the request has more than 67108864 bytes"}
     status, answer = server.predict({"inputs": {"text_a": [text[1000:]]}})  # is read
     assert status == 400 and "but the request has 'text_a'" in answer["error"]
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST /v1/models/reviews:predict HTTP/1.1\r\nHost: a\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+
+
+def answer_to(server, content, more=b""):
+    """Return the status of the answer to raw bytes, 0 without one, after which the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(content)
+            if more:
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+                connection.sendall(more)
+            while part := connection.recv(1 << 16):
+                received += part
+    return int(received[9:12] or 0)
+
+
+def test_heads_are_limited_in_bytes_headers_and_memory(server):
+    last = b"Connection: close\r\n\r\n"
+    answer_to(server, HEAD + last)
+    idle, seconds = resident_kilobytes(server.process.pid), []
+
+    def ask():
+        began = time.monotonic()
+        server.send("GET", "/health")
+        seconds.append(time.monotonic() - began)
+        time.sleep(0.05)
+
+    with clients(1, ask), contextlib.ExitStack() as connections:
+        for content, status in (
+            (HEAD + b"a: " + b"b" * 60_000 + b"\r\n" + last, 200),
+            (HEAD + b"a: " + b"b" * 70_000 + b"\r\n" + last, 431),
+            (HEAD + b"a: " + b"b" * 40_000_000, 431),
+            (b"GET /" + b"a" * 1_000_000, 431),
+            (HEAD + b"ab: cd\r\n" * 120 + last, 200),
+            (HEAD + b"ab: cd\r\n" * 130 + last, 431),
+            (HEAD + b"ab: cd\r\n" * 1_000_000, 431),
+            (CHUNKED + b"0\r\n" + b"ab: cd\r\n" * 1_000_000, 0),
+            (CHUNKED + b"1;" + b"a" * 40_000_000, 0),
+            (b"\r\n" * 1_000_000, 0),
+            ((HEAD + b"\r\n") * 100_000, 0),
+        ):
+            assert answer_to(server, content) in {status, 200 * (status == 0)}, content[:200]
+        for _ in range(500):
+            half = connections.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            half.sendall(HEAD + b"ab: cd\r\n" * 100 + b"a: " + b"b" * 60_000)
+        server.send("GET", "/health")
+        assert resident_kilobytes(server.process.pid) - idle < 256_000
+    assert max(seconds) < 2
+
+
+@pytest.mark.slow
+def test_slow_clients_do_not_keep_their_connections(server):
+    """The last of these clients sends a line end after an answer."""
+    slow = [
+        (b"", b""),
+        (HEAD, b""),
+        (POST + b"Content-Length: 9\r\n\r\n{", b""),
+        (CHUNKED, b""),
+        (HEAD + b"\r\n", b"\r\n"),
+    ]
+    with concurrent.futures.ThreadPoolExecutor(len(slow)) as executor:
+        began = time.monotonic()
+        statuses = list(executor.map(lambda contents: answer_to(server, *contents), slow))
+    assert statuses == [0, 408, 0, 0, 408] and 10 < time.monotonic() - began < 20
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(POST + b"Content-Length: 30000\r\n\r\n")
+        for _ in range(15):
+            connection.sendall(b" " * 2000)
+            time.sleep(1)
+        assert connection.recv(20).startswith(b"HTTP/1.1 400")  # 2,000 bytes a second are enough
 
 
 def test_requests_may_be_compressed(server):

@@ -14,7 +14,8 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -98,6 +99,18 @@ def check_declared(path: str, arrays: Mapping[str, tuple[tuple[int, ...], int]],
             f"{path} declares arrays of {declared:,} bytes, but has {num_bytes:,}; it is damaged or truncated; get "
             "it again"
         )
+
+
+def check_stored(path: str, members: Iterable[zipfile.ZipInfo], num_bytes: int) -> None:
+    """Raise UserError unless the members of a zip file are stored uncompressed, as in all files of weights, and fit it.
+
+    Python decompresses a member beyond its declared size.
+    """
+    total = 0
+    for member in members:
+        total += member.file_size
+        if member.compress_type != zipfile.ZIP_STORED or total > num_bytes:
+            raise UserError(f"{path}: {member.filename:.80} is compressed or does not fit the file; save it again")
 
 
 def read_part(path: str, start: int, num_bytes: int) -> bytes:

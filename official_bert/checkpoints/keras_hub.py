@@ -183,7 +183,9 @@ def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, S
     """List the arrays of one file under our names."""
     arrays: dict[str, StoredArray] = {}
     names = _numbered(layers, config)
-    for place, dataset in list_datasets(path).items():
+    with files.open_file(path, "rb") as source:
+        datasets = list_datasets(path, source, files.size(path))
+    for place, dataset in datasets.items():
         variable = find_layer_variable(place, _LAYER, _PARTS) or _our_name(place, names)
         if variable == _LEFT_OUT:
             logging.info("%s: left out %s, the pooler, which the released model does not have", path, place)

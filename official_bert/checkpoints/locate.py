@@ -8,6 +8,7 @@ Nothing here imports TensorFlow. The file `checkpoint` is a text-format protocol
 """
 
 import codecs
+import io
 import os
 import re
 from typing import NamedTuple
@@ -167,7 +168,8 @@ def read_state(folder: str) -> CheckpointState | None:
         return None
     files.check_regular(path)
     try:
-        entries = [_parse(line) for line in text_files.LineReader(path) if line.strip()]
+        content = text_files.read_limited(path, "list of checkpoints", text_files.MAX_SETTINGS_BYTES)
+        entries = [_parse(line) for line in text_files.LineReader(path, io.BytesIO(content)) if line.strip()]
     except (UserError, ValueError):
         return None
     names = [os.path.join(folder, text) for key, text in entries if key == "model_checkpoint_path"]

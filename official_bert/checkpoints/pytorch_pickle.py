@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, read_part
+from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, check_stored, read_part
 from official_bert.support.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
@@ -97,6 +97,7 @@ def _open_zip(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callab
         raise _PickleError("is a zip file without PyTorch's data.pkl")
     folder = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{folder}byteorder")
+    check_stored(path, members.values(), num_bytes)
     if order is not None and order.file_size < 16 and archive.read(order).strip() != b"little":
         raise _PickleError("was written on a big-endian machine; save it again with PyTorch on a little-endian one")
     if members[pickles[0]].file_size > MAX_DECLARED_BYTES:

@@ -3,27 +3,42 @@
 The folder has the model in Keras's format, the vocabulary, and a description like that of an export.
 """
 
+import json
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import global_state
 
+from official_bert.checkpoints.bundle import check_declared, check_stored
+from official_bert.checkpoints.hdf5 import list_datasets
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.serving.exports import DESCRIPTION_FILE, description, write_description
+from official_bert.serving.exports import DESCRIPTION_FILE, write_description
 from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors
-from official_bert.support import files, writing
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TaskRow
 from official_bert.tokenization import load_tokenizer
 
 KERAS_FILE = "model.keras"
+_KERAS_JSON, _KERAS_WEIGHTS = ("config.json", "metadata.json"), "model.weights.h5"  # its members
 # A row like those of tasks, for exports; no script trains these models.
 KERAS = TaskRow(name="keras", config_class=type(None), model_class=keras.Model, module=__name__)
+
+
+_Settings = TypedDict("_Settings", TextSettings.__annotations__, total=False)
+
+
+class _Description(_Settings):
+    max_seq_length: int
+    padding: str
+    text_names: list[str]
 
 
 class FunctionalServable(Servable):
@@ -121,19 +136,55 @@ def load_functional(folder: str) -> FunctionalServable | None:
     """Load a functional model from its folder; return None for other folders."""
     if not is_functional(folder):
         return None
-    said = description(folder)
-    path = os.path.join(folder, KERAS_FILE)
+    path, description_file = (os.path.join(folder, name) for name in (KERAS_FILE, DESCRIPTION_FILE))
+    said = text_files.read_json_as(description_file, "description of the model", _Description)
+    _check_declared(path)
     try:
         model = keras.models.load_model(path, compile=False)
         settings = {name: said[name] for name in TextSettings._fields if name in said}
         tokenizer = load_tokenizer(folder, **settings)
         tokenize = DatasetTokenizer(tokenizer, max_seq_length=said["max_seq_length"], padding=said["padding"])
+        return FunctionalServable(model, tokenize, said["text_names"])
     except UserError:
         raise
-    except (ValueError, TypeError, LookupError, OSError, AttributeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{path} cannot be loaded ({reason}); import the modules with its own layers first") from error
-    return FunctionalServable(model, tokenize, said["text_names"])
+    except Exception as error:  # any kind: the file determines which layers are made, and of what
+        raise _not_loaded(path, error) from error
+
+
+def _not_loaded(path: str, error: Exception) -> UserError:
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return UserError(f"{path} cannot be loaded ({reason:.300}); import the modules with its own layers first")
+
+
+def _without_optimizer(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "compile_config"}
+
+
+def _check_declared(path: str) -> None:
+    """Raise UserError unless the weights of the model's layers are in its file; none is allocated or read."""
+    with files.open_file(path, "rb") as source:
+        num_bytes = files.size(path)
+        try:
+            archive = zipfile.ZipFile(source)
+            check_stored(path, archive.infolist(), num_bytes)
+            if max(archive.getinfo(name).file_size for name in _KERAS_JSON) > text_files.MAX_SETTINGS_BYTES:
+                raise UserError(f"{path} has a configuration that is too large for a model")
+            with archive.open(_KERAS_WEIGHTS) as weights:
+                list_datasets(path, weights, num_bytes)
+            config = json.loads(archive.read(_KERAS_JSON[0]), object_hook=_without_optimizer)
+            try:
+                with keras.StatelessScope(initialize_variables=False):  # variables without values
+                    model = keras.saving.deserialize_keras_object(config)
+            finally:  # or Keras makes their values later
+                global_state.set_global_attribute("uninitialized_variables", [])
+            declared = {
+                str(index): (tuple(x.shape), np.dtype(x.dtype).itemsize) for index, x in enumerate(model.variables)
+            }
+        except UserError:
+            raise
+        except Exception as error:  # any kind, as below
+            raise _not_loaded(path, error) from error
+    check_declared(path, declared, num_bytes)
 
 
 def save_functional(

@@ -38,7 +38,8 @@ _ENDINGS = re.compile(r"\.(gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
 _MAX_WINDOW_LOG = 31  # the window of zstd --long=31, used by some published corpora
 # Limits for files that are read at once and are normally small: a thousand times the usual size.
 MAX_SETTINGS_BYTES = 16 << 20
-MAX_VOCAB_BYTES = 256 << 20
+MAX_VOCAB_BYTES = 128 << 20
+_MAX_PARTS = 8 << 20  # lines, lists, objects and values, each of which takes more memory than its bytes
 _MOST_STRAY_RETURNS = 3  # in a line that ends in `\n`; the reference drops them
 _MOST_DIGITS = 20  # of a whole number, as in -2**63
 _NO_LIMIT = str(int(1e30))  # `transformers` writes it as `model_max_length` of a tokenizer without one
@@ -227,6 +228,10 @@ def read_limited(path: str, what: str, max_bytes: int | None) -> bytes:
         size = f"{files.size(path) / 2**20:,.1f} MiB on the disk" if files.exists(path) else "more"
         raise UserError(
             f"{path} is too large for a {what}: {size}, the limit is {max_bytes >> 20} MiB; give the right file"
+        )
+    if max_bytes is not None and sum(map(content.count, (b"\n", b",", b"[", b"{"))) > _MAX_PARTS:
+        raise UserError(
+            f"{path} is too large for a {what}: it has more than {_MAX_PARTS:,} lines or values; give the right file"
         )
     return content
 

@@ -41,6 +41,7 @@ MODEL_FILE = "spiece.model"
 SPACE = "\u2581"  # represents a space; a piece that starts with it begins a word
 # Since this version of the package, ties between equally likely splits may be resolved differently.
 _FIRST_OTHER_VERSION = (0, 2, 2)
+_MAX_BYTES = 32 << 20  # of trained models up to 18 MB, for 900,000 pieces
 _LONGEST_PIECE = _LONGEST_RULE = 256  # characters, and bytes; of trained models about 20
 _MOST_RULE_BYTES = 4 << 20  # of trained models up to 0.4 MB
 _MOST_MATCHES = 32  # for the beginnings of a text, as the library has room for
@@ -131,7 +132,9 @@ class SentencePieceVocabulary(Vocabulary):
         unigram = read_unigram(vocab_file) if vocab_file.endswith(".json") else None
         if unigram is not None and not unigram.is_of(cls):
             raise not_supported(vocab_file)
-        content = unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model")
+        content = (
+            unigram.to_sentencepiece(cls) if unigram else read_content(vocab_file, "SentencePiece model", _MAX_BYTES)
+        )
         made, folder = cls(content, vocab_file), os.path.dirname(vocab_file)
         if cls is SentencePieceVocabulary and made.processor.id_to_piece(made.processor.unk_id()) == UNK:
             made = KobertVocabulary(content, vocab_file)

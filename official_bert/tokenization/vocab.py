@@ -56,10 +56,10 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     return number_tokens(text_files.LineReader(vocab_file, io.BytesIO(content)), vocab_file)
 
 
-def read_content(path: str, what: str) -> bytes:
+def read_content(path: str, what: str, max_bytes: int = text_files.MAX_VOCAB_BYTES) -> bytes:
     if files.is_folder(path):
         raise UserError(f"{path} is a folder; give the {what} in it, or use official_bert.load_tokenizer in Python")
-    return text_files.read_limited(path, what, text_files.MAX_VOCAB_BYTES)
+    return text_files.read_limited(path, what, max_bytes)
 
 
 def _tokens_of_json(path: str) -> list[str]:

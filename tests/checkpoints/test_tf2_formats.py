@@ -197,6 +197,11 @@ def name_twice(file, folder):
     file.copy("layers/transformer_encoder", "layers/transformer_encoder_0")
 
 
+def compress_a_chunk(file, folder):
+    """A chunk may be larger than its data set."""
+    replace_words(file, folder, dtype="f4", maxshape=(None, None), chunks=(2048, 2048), compression=1)[:] = 1
+
+
 def fill(dtype, value):
     def spoil(file, folder):
         replace_words(file, folder, dtype=dtype)[:] = value
@@ -211,7 +216,9 @@ def fill(dtype, value):
         (refer_to_a_data_set, f"the data of {WORDS} is compressed or not in this file"),
         (link_to_a_file, f"{WORDS} is one of too many links or leads elsewhere"),
         (lambda *place: replace_words(*place, dtype="f4", chunks=True), f"the data of {WORDS} is compressed or not in"),
-        (fill(h5py.string_dtype(), b"x"), f"{WORDS} contains object, not floating-point"),
+        (compress_a_chunk, f"the data of {WORDS} is compressed or not in"),
+        (lambda file, _: file.create_group("/".join(["a" * 60_000] * 40)), "aaa is one of too many links or"),
+        (fill(h5py.string_dtype(), b"x"), f"{WORDS} has elements of variable length"),
         (fill("f8", 1e300), f"{WORDS} contains NaN or infinity, or numbers beyond float32"),
         (
             name_twice,

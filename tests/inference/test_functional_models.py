@@ -1,5 +1,11 @@
 """Functional Keras models of users: from texts to their outputs, in Python, from a folder, and from an export."""
 
+import json
+import os
+import pathlib
+import zipfile
+
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -8,9 +14,11 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.inference.finished_runs import export, save_model
+from official_bert.inference.functional_models import KERAS_FILE
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel
+from official_bert.serving.exports import DESCRIPTION_FILE
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import run_here
@@ -61,6 +69,7 @@ def one_score(encoder):
 )
 def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
     model = make(encoder)
+    model.compile("adam", loss="mse")
     tokenize = DatasetTokenizer(FullTokenizer(vocab_file), max_seq_length=12, padding=padding)
     texts = list(zip(AWKWARD_TEXTS, AWKWARD_TEXTS[::-1], strict=True)) if is_pair else AWKWARD_TEXTS
     ids = tokenize(*map(tf.constant, zip(*texts, strict=True))) if is_pair else tokenize(tf.constant(texts))
@@ -130,6 +139,63 @@ def test_what_cannot_be_exported_is_named(make, changes, message, encoder, token
     with pytest.raises(UserError, match=message):
         export(make(encoder), tmp_path / "out", **{"tokenizer": tokenize, **changes})
     assert not (tmp_path / "out").exists()
+
+
+def of_config(old, new):
+    return lambda members, _: {**members, "config.json": members["config.json"].replace(old, new)}
+
+
+def of_weights(**options):
+    def change(members, folder):
+        (path := folder / "weights.h5").write_bytes(members["model.weights.h5"])
+        with h5py.File(path, "r+") as file:
+            file.create_dataset("more", (1,), **options)
+        return {**members, "model.weights.h5": path.read_bytes()}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (of_config(b'"units": 1,', b'"units": 1000000000,'), {}, "declares arrays of 132,000,198,464 bytes, but has"),
+        (of_config(b'"Dense"', b'"Dance"'), {}, r"cannot be loaded \(Could not deserialize 'keras.layers.Dance'"),
+        (of_config(b"{", b"["), {}, r"cannot be loaded \(Expecting"),
+        (lambda members, _: {**members, "metadata.json": b" " * 2**25}, {}, "has a configuration that is too large"),
+        (lambda members, _: members, {"compression": zipfile.ZIP_DEFLATED}, "metadata.json is compressed or does not"),
+        (lambda members, _: {}, {}, r"cannot be loaded \(.*config.json"),
+        (of_weights(dtype=h5py.string_dtype()), {}, "model.keras: more has elements of variable length"),
+        (of_weights(dtype="f4", chunks=True), {}, "the data of more is compressed or not in this file"),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_one_line_before_anything_is_allocated(change, options, message, encoder, tokenize, tmp_path):
+    folder = save_model(tmp_path / "own", one_score(encoder), tokenize)
+    path = os.path.join(folder, KERAS_FILE)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, content in change(members, tmp_path).items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match=message) as caught:
+        Predictor(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("text_names", 5, "text_names is 5; it must be a list"),
+        ("text_names", [["a"]], r"text_names\[0\] is \['a'\]; it must be text"),
+        ("padding", None, "padding is None; it must be text"),
+        ("do_lower_case", "no", "do_lower_case is 'no'; it must be true or false"),
+    ],
+)
+def test_a_description_of_other_types_is_one_line(name, value, message, encoder, tokenize, tmp_path):
+    folder = save_model(tmp_path / "own", one_score(encoder), tokenize)
+    path = pathlib.Path(folder, DESCRIPTION_FILE)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(UserError, match=f"{DESCRIPTION_FILE}: {message}"):
+        Predictor(folder)
 
 
 def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tmp_path):

@@ -393,6 +393,11 @@ def test_a_settings_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_pa
         file.write(bytes(text_files.MAX_SETTINGS_BYTES + 1))
     with pytest.raises(UserError, match=r"too large for a model config: 0\.1 MiB on the disk"):
         text_files.read_json(str(path), "model config")
+    for part in (b"[],", b"\n"):  # a list takes 64 bytes of memory
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            file.write(b'{"a":[' + part * 9_000_000 + b"0]}")
+        with pytest.raises(UserError, match="too large for a tokenizer: it has more than 8,388,608 lines or values"):
+            text_files.read_json(str(path), "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES)
 
 
 def test_a_file_or_link_that_somebody_planted_is_not_written_to(tmp_path, monkeypatch):

@@ -207,6 +207,10 @@ class TestRunPretraining:
         assert settings["flags"]["eval_batch_size"] == 8
         assert "--do_train" in settings["command"]
 
+        evaluated = run_script("run_pretraining.py", "--do_eval", output_dir=out, max_eval_steps=3)
+        assert evaluated.code == 0, evaluated
+        assert dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines()) == results
+
     @pytest.mark.parametrize(
         ("changes", "parts"),
         [

@@ -60,6 +60,8 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         super().__post_init__()
         if MODEL in self.poolings and self.poolings != [MODEL]:
             raise UserError(f"--pooling={self.pooling}: {MODEL} cannot be combined with other poolings")
+        if SPLADE in self.poolings:
+            self.refuse("normalize", because=f"cannot be used with --pooling={SPLADE}")
 
 
 def check(config: EmbeddingExportConfig) -> None:

@@ -30,6 +30,7 @@ _PRECISIONS = {
     "tflite": ("float32", "float16", "int8"),
     "onnx": ("float32", "int8"),
 }
+MOST_ONNX_BYTES = 1 << 31  # of float32 weights, the limit of protocol buffers
 _POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
 
 
@@ -315,6 +316,9 @@ class VectorOptions(Options):
         super().__post_init__()
         check_listed("pooling", self.poolings, self.known_poolings)
         check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
+        if SPLADE in self.poolings:  # its weights are exported whole, in float32, by a signature that reads texts
+            names = ("vector_size", "vector_types", "export_format")
+            self.refuse(*names, because=f"cannot be used with --pooling={SPLADE}")
 
     @property
     def poolings(self) -> list[str]:
@@ -398,7 +402,13 @@ class VersionOptions(Options):
 def check_export(config: VersionOptions, bert_config: BertConfig) -> None:
     export_parts(bert_config, config.export_parallelism)
     if config.export_format == "onnx":
-        check_installed("tf2onnx", extra="onnx")
+        if 4 * bert_config.num_parameters >= MOST_ONNX_BYTES:
+            raise UserError(
+                f"export_format=onnx: a file holds at most 2 GB, but the {bert_config.num_parameters:,} parameters of "
+                "the encoder need more; use export_format=saved_model"
+            )
+        for package in ("tf2onnx", *(["onnxruntime"] if config.export_precision == "int8" else [])):
+            check_installed(package, extra="onnx")
 
 
 def export_parts(config: BertConfig, parallelism: int) -> int:

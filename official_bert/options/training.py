@@ -143,6 +143,9 @@ class TrainingOptions(
     """Flags of every command that trains."""
 
     task: ClassVar[str]  # name of the task, a key of the task registry
+    # Flags that a later evaluation, prediction or export takes from its run, besides those that affect the model.
+    of_run: ClassVar[tuple[str, ...]] = ("max_seq_length",)
+    of_input_file: ClassVar[tuple[str, ...]] = ()  # likewise, unless another `input_file` is given
 
     init_checkpoint: str | None = option(
         None,

@@ -26,7 +26,7 @@ from official_bert.data.record_files import read_records
 from official_bert.data.schema import delimited, fields
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
-from official_bert.options.groups import BatchingSettings, VersionOptions, export_parts
+from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
 from official_bert.serving.servable import (
     EXAMPLES,
     IDS_SCHEMA,
@@ -87,7 +87,6 @@ model_config_list {
 """
 _OPSET = 17  # the first with LayerNormalization; both programs have read it for years
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_MOST_BYTES = 1 << 31  # of weights, the limit of protocol buffers
 
 
 def check_export_dir(export_dir: str) -> None:
@@ -404,7 +403,7 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
     """Write the next version of a model as `model.onnx`, like `write_lite`, but for ids of any shape [B, S]."""
     require("tf2onnx", "onnx")
     function, weights = servable.numeric_signature(None)
-    if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= _MOST_BYTES:
+    if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= MOST_ONNX_BYTES:
         raise UserError(f"an ONNX file holds at most 2 GB, and {export_dir} would be larger; export a saved_model")
     with _logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
         model = _converted(function)

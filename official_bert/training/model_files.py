@@ -14,7 +14,7 @@ from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules,
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.groups import ModelOptions
 from official_bert.options.option import flags_affecting
-from official_bert.options.training import FinetuningOptions
+from official_bert.options.training import TrainingOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import check_json
@@ -143,7 +143,8 @@ def _find_run_flags(config_class: type, values: Mapping[str, Any], given: Collec
     of_model = {"init_checkpoint", *MODEL_FILES.values()}
     is_other_data = "task_name" in given and str(values["task_name"]).lower() != str(run.flags.get("task_name")).lower()
     found = {}
-    for name in (*flags_affecting(config_class, *_OF_RUN), "max_seq_length"):
+    of_input = () if "input_file" in given else config_class.of_input_file
+    for name in (*flags_affecting(config_class, *_OF_RUN), *config_class.of_run, *of_input):
         is_unknown = name not in run.flags or (is_other_data and fields[name].metadata["group"] == "input")
         if name not in (*given, *of_model) and not is_unknown:
             check_json(run.flags[name], types[name], run.path, name)
@@ -163,7 +164,7 @@ def _find_run_flags(config_class: type, values: Mapping[str, Any], given: Collec
 
 def _used_run(config_class: type, values: Mapping[str, Any]) -> RunConfig | None:
     """Return the settings of the run in `output_dir`, or of `init_checkpoint`; None without one, or for training."""
-    if not issubclass(config_class, FinetuningOptions) or values["do_train"]:
+    if not issubclass(config_class, TrainingOptions) or values["do_train"]:
         return None
     run, checkpoint = values["output_dir"] and read_run_config(values["output_dir"]), values["init_checkpoint"]
     if run and run.task not in (None, config_class.task):

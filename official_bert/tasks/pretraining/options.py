@@ -164,6 +164,14 @@ def _dynamic(name: str) -> Any:
 @options(group="training", affects="learning")
 class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
     task: ClassVar[str] = "pretraining"
+    of_run: ClassVar[tuple[str, ...]] = (
+        *("max_seq_length", "max_predictions_per_seq", "objective", "generator_size"),
+        *("use_next_sentence", "sentence_order"),
+    )
+    of_input_file: ClassVar[tuple[str, ...]] = (
+        *("input_file", "dynamic_masking", "masked_lm_prob", "do_whole_word_mask"),
+        *("mask_replace_prob", "random_replace_prob"),
+    )
 
     input_file: str | None = option(
         None,

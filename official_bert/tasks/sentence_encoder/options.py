@@ -199,8 +199,7 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         if not self.is_sparse:
             self.refuse(*REGULARIZER_WEIGHTS, because=f"needs --pooling={SPLADE}")
             return
-        names = ("dense_size", "matryoshka_sizes", "vector_size", "vector_types")
-        self.refuse(*names, because=f"cannot be used with --pooling={SPLADE}")
+        self.refuse("dense_size", "matryoshka_sizes", because=f"cannot be used with --pooling={SPLADE}")
         if len(self.poolings) > 1 or self.loss_name == "softmax":
             raise UserError(f"--pooling={SPLADE} cannot be used with another pooling or --loss=softmax")
 

@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import LearnerOptions, check_corpus
+from official_bert.commands.shared.text_options import LearnerOptions, check_corpus, warn_of_text
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
@@ -22,6 +22,7 @@ def run(config: VocabConfig) -> None:
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)
+    warn_of_text(config, config.text_settings)
     wordpieces = learn_vocab(
         count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
         vocab_size=config.vocab_size,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_pretraining_data
+from official_bert.commands.shared.text_options import check_pretraining_data, warn_of_text
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -32,7 +32,9 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
 
     input_files = find_inputs(config.input_file)
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
-    return input_files, read_tokenizer(config)
+    tokenizer = read_tokenizer(config)
+    warn_of_text(config, tokenizer.settings, tokenizer.vocabulary)
+    return input_files, tokenizer
 
 
 def _write(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model, write_model
-from official_bert.commands.shared.text_options import LearnerOptions, check_corpus
+from official_bert.commands.shared.text_options import LearnerOptions, check_corpus, warn_of_text
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
@@ -131,6 +131,7 @@ def run(config: EditCheckpointConfig) -> None:
     if config.max_position_embeddings is not None:
         arrays, bert_config = _with_positions(arrays, bert_config, config, model)
     if config.input_file:
+        warn_of_text(config, config.text_settings, vocabulary)
         arrays, bert_config, vocabulary = _with_vocabulary(arrays, bert_config, vocabulary, config)
     prefix = write_model(config.output_dir, arrays, bert_config, vocabulary)
     logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)

@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_corpus
+from official_bert.commands.shared.text_options import check_corpus, warn_of_text
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options
@@ -25,8 +25,9 @@ class SplitSentencesConfig(CorpusOptions):
     input_format: str = option(
         "auto",
         "text: paragraphs, blank lines between documents; lines: one document per line; jsonl, parquet: one document "
-        "per object or row, one paragraph per line of its text; auto: chosen by file name, text if unknown.",
-        choices=("auto", "text", "lines", "jsonl", "parquet"),
+        "per object or row, one paragraph per line of its text; wikiextractor: one document per <doc>, without its "
+        "title; auto: chosen by file name, text if unknown.",
+        choices=("auto", "text", "lines", "jsonl", "parquet", "wikiextractor"),
     )
     one_document_per_file: bool = option(
         False, "Plain text: blank lines only end paragraphs, and each file is one document, such as a book."
@@ -53,6 +54,7 @@ def run(config: SplitSentencesConfig) -> None:
 
     corpus_files.load_splitter()
     paths = find_inputs(config.input_file)
+    warn_of_text(config)
     parts = corpus_parts(
         paths, file_format=config.input_format, text_field=config.text_field, part_bytes=corpus_files.PART_BYTES
     )

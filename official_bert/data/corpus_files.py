@@ -1,7 +1,8 @@
 """Files of a corpus: plain text, lines, JSON Lines or Parquet, whole or in parts for several processes.
 
 All formats are converted to pretraining input: one sentence per line, and a blank line after each document. A JSON
-Lines object or Parquet row is one document; the lines of its text are its sentences.
+Lines object or Parquet row is one document; the lines of its text are its sentences. So is an article of WikiExtractor,
+between `<doc id="1" ... title="Rain">` and `</doc>`, without its title.
 
 The parts of a file contain each document exactly once, wherever the file is split, and can be pickled.
 
@@ -9,6 +10,7 @@ The sentences of running text are split with blingfire, an optional package. It 
 splitters, and needs no language setting: see docs/inputs.md. The full stops of some scripts, which it lacks, are added.
 """
 
+import html
 import itertools
 import math
 import re
@@ -22,7 +24,8 @@ from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, install_command
 from official_bert.support.text_files import LineReader, line_number
 
-FORMATS = ("text", "lines", "jsonl", "parquet")
+WIKIEXTRACTOR = "wikiextractor"
+FORMATS = ("text", "lines", "jsonl", "parquet", WIKIEXTRACTOR)
 AUTO = "auto"
 DEFAULT_TEXT_FIELD = "text"
 _LINES_BETWEEN_UPDATES = 1024
@@ -42,8 +45,8 @@ class CorpusPart(NamedTuple):
 
     path: str  # the file
     file_number: int  # index of the file in the corpus, from 0
-    file_format: str  # "text", "lines" (each is a document), "jsonl" or "parquet"
-    text_field: str | None  # the key or column of the texts; None in text and lines
+    file_format: str  # one of `FORMATS`; each line of "lines" is a document
+    text_field: str | None  # the key or column of the texts; None in other formats
     start: int = 0  # the first byte, or row group in Parquet
     stop: int | None = None  # end of the range, exclusive, in bytes or row groups; None for the end of the file
 
@@ -64,7 +67,7 @@ def corpus_parts(
     parts = []
     for number, path in enumerate(paths):
         this_format = _format(path) if file_format == AUTO else file_format
-        part = CorpusPart(path, number, this_format, None if this_format in ("text", "lines") else text_field)
+        part = CorpusPart(path, number, this_format, text_field if this_format in KEYED_FORMATS else None)
         if this_format == "parquet":
             starts = _group_starts(part, part_bytes)
         elif text_files.is_compressed(path) or part_bytes is None or files.is_remote(path):
@@ -100,14 +103,15 @@ class CorpusReader:
         return min(self._reader.bytes_read, self._stop - self._part.start)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        if self._part.file_format == "text":
+        if self._part.file_format in ("text", WIKIEXTRACTOR):
             return self._text_lines()
         return self._lines_of_documents()
 
     def _text_lines(self) -> Iterator[tuple[int, str]]:
         is_ours = self._part.start == 0
         is_repeated = False
-        for position, line in self._file_lines():
+        is_text = self._part.file_format == "text"
+        for position, line in self._file_lines() if is_text else self._lines_of_articles():
             line = line.strip()
             is_ours = is_ours or not line
             if is_ours and (line or not is_repeated):
@@ -115,6 +119,20 @@ class CorpusReader:
             is_repeated = not line  # skip repeated blank lines
             if position >= self._stop and not (line and is_ours):
                 return
+
+    def _lines_of_articles(self) -> Iterator[tuple[int, str]]:
+        """Yield a blank line for each tag, and the lines of articles that are neither blank nor the title."""
+        title = ""
+        for position, line in self._file_lines():
+            line = line.strip()
+            tag = title_of_article(line)
+            if tag is not None:
+                title = tag
+                yield position, ""
+            elif line:
+                if line not in (title, html.unescape(title)):
+                    yield position, line
+                title = ""  # only the first line repeats it
 
     def _lines_of_documents(self) -> Iterator[tuple[int, str]]:
         """Yield the lines of the texts of objects or rows, with a blank line before the first and after each."""
@@ -173,6 +191,14 @@ class CorpusReader:
             position = reader.first if end is None else end
             end = reader.position
             yield position, line
+
+
+def title_of_article(line: str) -> str | None:
+    """Return the title in a tag of WikiExtractor, "" for `</doc>`; None for other lines."""
+    line = line.removeprefix(_BYTE_ORDER_MARK)
+    if line.startswith("<doc id=") and line.endswith(">"):
+        return line.partition(' title="')[2].removesuffix('">')
+    return "" if line == "</doc>" else None
 
 
 def read_lines(

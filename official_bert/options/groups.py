@@ -153,14 +153,15 @@ class CorpusOptions(Options):
     input_format: str = option(
         "auto",
         "text: one sentence per line, blank lines between documents; jsonl, parquet: one document per object or row, "
-        "one sentence per line of its text; auto: chosen by file name, text if unknown.",
-        choices=("auto", "text", "jsonl", "parquet"),
+        "one sentence per line of its text; wikiextractor: one document per <doc>, without its title; auto: chosen by "
+        "file name, text if unknown.",
+        choices=("auto", "text", "jsonl", "parquet", "wikiextractor"),
     )
     text_field: str = option("text", "JSON Lines and Parquet: key or column of the text.")
 
     def __post_init__(self):
         super().__post_init__()
-        if self.input_format in ("text", "lines"):
+        if self.input_format not in ("auto", "jsonl", "parquet"):
             self.refuse("text_field", because="needs --input_format=auto or jsonl or parquet")
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from official_bert.data.vocab_learner import SPECIAL_PIECES
 from tests.compressing import COMPRESS
 from tests.conftest import assert_fails, assert_refused, run_here, run_script
 
@@ -76,6 +77,42 @@ def corpora(folder, text):
     (folder / "half.txt").write_text("\n\n".join(documents[:4]))
     pq.write_table(pa.table({"body": documents[4:]}), folder / "half.parquet")
     yield {"input_file": f"{folder}/half.txt,{folder}/half.parquet", "text_field": "body"}
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ('<doc id="1" url="u" title="A">\nA\n\nA boat.\n\n</doc>\n', {}, "give --input_format=wikiextractor"),
+        ("우리는 섬에 산다.\n비가 온다. It rains.\n", {}, "the text is Korean: stripping accents"),
+        ("우리는 섬에 산다.\n", {"strip_accents": False}, None),
+        ("It rains every day in 서울, again and again.\n", {}, None),
+        ("A boat.\n", {}, None),
+    ],
+)
+def test_text_that_needs_other_flags_is_warned_of(tmp_path, caplog, text, flags, message):
+    (tmp_path / "a").write_text(text * 9)
+    (tmp_path / "jamo.txt").write_text("\n".join([*SPECIAL_PIECES, "\u1112", "a"]))
+    flags = {**flags, "input_file": tmp_path / "a"}
+    run_here("build_vocab", **flags, vocab_file=tmp_path / "vocab.txt", vocab_size=200)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == (message is not None) and (message or "") in "".join(warnings)
+    caplog.clear()
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_PIECES, "비", "##가", "a"]))
+    for vocabulary in ("vocab.txt", "jamo.txt"):
+        run_here("create_pretraining_data", **flags, vocab_file=tmp_path / vocabulary, output_file=tmp_path / "out")
+        is_expected = message is not None and not (vocabulary == "jamo.txt" and "Korean" in message)
+        assert (message is not None and message in caplog.text) == is_expected
+        caplog.clear()
+
+
+def test_articles_of_wikiextractor_are_documents(tmp_path, corpus_file, vocab_file):
+    documents = open(corpus_file).read().strip().split("\n\n")
+    articles = [f'<doc id="1" title="T">\nT\n\n{document}\n\n</doc>\n' for document in documents]
+    (tmp_path / "wiki_00").write_text("".join(articles))
+    for path, file_format in ((corpus_file, "text"), (tmp_path / "wiki_00", "wikiextractor")):
+        flags = {"input_format": file_format, "input_file": path, "vocab_file": vocab_file, "dupe_factor": 1}
+        run_here("create_pretraining_data", **flags, output_file=tmp_path / file_format)
+    assert (tmp_path / "text").read_bytes() == (tmp_path / "wikiextractor").read_bytes()
 
 
 @pytest.mark.slow

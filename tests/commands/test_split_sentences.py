@@ -95,9 +95,15 @@ def inputs(tmp_path):
         (tmp_path / f"dump.jsonl{ending}").write_bytes(compress(as_jsonl(_DOCUMENTS).encode()))
     write_parquet(tmp_path / "rows.parquet", _DOCUMENTS)
     write_parquet(tmp_path / "body.parquet", _DOCUMENTS, "body")
-    flags = {"lines": {"input_format": "lines"}, "body": {"text_field": "body"}}
+    articles = [f'<doc id="1" title="X">\nX\n\n{as_lines([document])}\n</doc>\n' for document in _DOCUMENTS]
+    (tmp_path / "wiki_00").write_text("".join(articles))
+    flags = {
+        "lines": {"input_format": "lines"},
+        "wiki_00": {"input_format": "wikiextractor"},
+        "body": {"text_field": "body"},
+    }
     paths = [path for path in sorted(tmp_path.iterdir()) if path.is_file()]
-    assert len(paths) == 14
+    assert len(paths) == 15
     return [(path, flags.get(path.name.split(".")[0], {})) for path in paths]
 
 

@@ -125,6 +125,23 @@ def test_parts_of_lines_have_each_line_once(tmp_path):
         assert_each_once(path, expected, range(1, len(text.encode()) + 2), file_format="lines")
 
 
+def test_parts_of_wikiextractors_files_have_each_article_once(tmp_path):
+    path, rng = tmp_path / "wiki_00", random.Random(5)
+    for _ in range(10):
+        text, expected = rng.choice(["", "\ufeff"]), []
+        for number in range(rng.randrange(6)):
+            text += f'<doc id="{number}" url="https://a.b/?curid={number}" title="A &amp; {number}">\nA & {number}\n\n'
+            expected.append([])
+            for line in rng.choices(["", " one", "A & 1 .", "中文 𝄞", "<doc", "a </doc>"], k=rng.randrange(5)):
+                if line:
+                    expected[-1].append((len(text.encode()), line.strip()))
+                text += f"{line}\n"
+            text += "\n</doc>\n"
+        path.write_bytes(text.encode())
+        expected = [document for document in expected if document]
+        assert_each_once(path, expected, range(1, len(text.encode()) + 2, 7), file_format="wikiextractor")
+
+
 def test_parts_of_parquet_have_each_row_once(tmp_path):
     rng = random.Random(3)
     for row_group_size in (1, 2, 5, 100):

@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import importlib
+import itertools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import MODEL, SPLADE
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export
 from official_bert.options.option import Options, option, options
@@ -21,11 +24,15 @@ from official_bert.support.manifest import find_inputs
 from official_bert.tasks.pretraining.options import RecordOptions
 
 if TYPE_CHECKING:
+    from official_bert.data.corpus_files import CorpusPart
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
-    from official_bert.tokenization import Tokenizer
+    from official_bert.tokenization import Tokenizer, Vocabulary
     from official_bert.training.job import FinetuningJob
 
+_FIRST_LINES = 100  # of a corpus that tell what it is
+_SYLLABLE = re.compile("[가-힣]")
+_SHARE_OF_KOREAN = 0.2  # of the letters of a Korean text
 # Poolings that give one vector per sentence with any model.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 
@@ -47,11 +54,36 @@ def check_model(config: ModelOptions) -> BertConfig:
     return bert_config
 
 
-def check_corpus(config: CorpusOptions) -> None:
+def check_corpus(config: CorpusOptions) -> "list[CorpusPart]":
     """Check that the files of a corpus exist and have a known format."""
     from official_bert.data.corpus_files import corpus_parts
 
-    corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
+    paths = find_inputs(config.input_file)
+    return corpus_parts(paths, file_format=config.input_format, text_field=config.text_field)
+
+
+def warn_of_text(
+    config: CorpusOptions, settings: TextSettings | None = None, vocabulary: "Vocabulary | None" = None
+) -> None:
+    """Warn if the first lines of a corpus need other flags; `vocabulary` is that of the model, if there is one."""
+    from official_bert.data.corpus_files import WIKIEXTRACTOR, CorpusReader, title_of_article
+
+    first = check_corpus(config)[0]
+    if files.is_remote(first.path):
+        return
+    lines = [line for _, line in itertools.islice(CorpusReader(first), _FIRST_LINES)]
+    if config.input_format == "auto" and any(title_of_article(line) is not None for line in lines):
+        message = "%s has the tags <doc id=...> of WikiExtractor, which are read as text; give --input_format=%s"
+        logging.warning(message, first.path, WIKIEXTRACTOR)
+    text = "".join(lines)
+    is_korean = len(_SYLLABLE.findall(text)) > _SHARE_OF_KOREAN * sum(map(str.isalpha, text))
+    # Other vocabularies are of letters.
+    has_syllables = vocabulary is None or _SYLLABLE.search("".join(vocabulary.token_to_id))
+    if is_korean and settings and settings.strips_accents and has_syllables:
+        flag = "--strip_accents=false" if settings.do_lower_case else "--strip_accents_only=false"
+        logging.warning(
+            "the text is Korean: stripping accents splits syllables into letters; give %s to keep them", flag
+        )
 
 
 @options(group="output")

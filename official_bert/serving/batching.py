@@ -25,6 +25,7 @@ MOST_BYTES = 1 << 26  # maximum size of a request
 _MOST_BYTES_TOGETHER = 4 * MOST_BYTES  # total held at a time; small requests may bring it to twice as much
 _LARGE = 1 << 20  # minimum size in bytes of a large request
 _BYTES_PER_POSITION = 4  # approximate bytes of text per position
+LENGTH_OF_ATTENTION = 1024  # positions from which on the work of attention grows with the square of the length
 _MOST_COMPARED = 256  # waiting calls whose lengths are compared
 
 
@@ -125,6 +126,11 @@ class Batcher:
         self._num_running = self._num_large = 0  # batches, and oversized ones
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a batch is computed; may be read from any thread."""
+        return self._num_running > 0
+
     async def __call__(self, inputs: Arrays) -> Arrays:
         """Compute rows, together with those of other calls."""
         num_examples = len(next(iter(inputs.values())))
@@ -169,15 +175,15 @@ class Batcher:
         if self._lengths is not None:
             yield from parts_by_positions(inputs, self._lengths(inputs), self._most_work)
             return
-        works, starts, work = _work(inputs, num_examples), [0], 0
-        for row, more in enumerate(works if self._is_joining else ()):
-            if row > starts[-1] and not self._fits(row + 1 - starts[-1], work + more, 0):
+        lengths, starts, total = estimated_lengths(inputs), [0], 0
+        for row, more in enumerate(lengths if self._is_joining else ()):
+            if row > starts[-1] and not self._fits(row + 1 - starts[-1], total + more, 0):
                 starts.append(row)
-                work = 0
-            work += more
+                total = 0
+            total += more
         for start, end in itertools.pairwise([*starts, num_examples]):
             part = {name: values[start:end] for name, values in inputs.items()}
-            yield part, end - start, sum(works[start:end]), 0
+            yield part, end - start, sum(lengths[start:end]), 0
 
     def _start_batches(self) -> None:
         """Start batches that are full or have waited long enough, if threads are free."""
@@ -215,11 +221,11 @@ class Batcher:
         if self._lengths is not None and turns:  # the first is always taken, so that none waits forever
             near = turns[1:_MOST_COMPARED]
             turns[1:] = sorted(near, key=lambda parts: abs(parts[0].length - turns[0][0].length))
-        batch, num_examples, work, length = [], 0, 0, 0
+        batch, num_examples, total, length = [], 0, 0, 0
         for parts in turns:
             call = parts[0]
-            num_examples, work, length = num_examples + call.num_examples, work + call.work, max(length, call.length)
-            if batch and not (self._is_joining and self._fits(num_examples, work, length)):
+            num_examples, total, length = num_examples + call.num_examples, total + call.work, max(length, call.length)
+            if batch and not (self._is_joining and self._fits(num_examples, total, length)):
                 break
             batch.append(call)
         taken = turns[: len(batch)]
@@ -231,10 +237,10 @@ class Batcher:
         self._count_waiting(batch, -1)
         return batch
 
-    def _fits(self, num_examples: int, work: int, length: int) -> bool:
+    def _fits(self, num_examples: int, num_positions: int, length: int) -> bool:
         if self._lengths is not None:
-            return num_examples * length <= self._most_work
-        return num_examples <= self._settings.max_execution_batch_size and work <= self._most_work
+            return work(num_examples, length) <= self._most_work
+        return num_examples <= self._settings.max_execution_batch_size and num_positions <= self._most_work
 
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Compute a batch in a thread; an invalid request must not fail the others."""
@@ -265,13 +271,11 @@ class Batcher:
         self._start_batches()
 
 
-def parts_by_positions(
-    inputs: Arrays, lengths: np.ndarray, most_positions: int
-) -> Iterator[tuple[Arrays, int, int, int]]:
+def parts_by_positions(inputs: Arrays, lengths: np.ndarray, most_work: int) -> Iterator[tuple[Arrays, int, int, int]]:
     """Split rows, sorted by length; return the arrays of each part, the number of rows, positions and the longest."""
     starts = [0]
     for row, length in enumerate(lengths.tolist()):
-        if row > starts[-1] and (row + 1 - starts[-1]) * length > most_positions:
+        if row > starts[-1] and work(row + 1 - starts[-1], length) > most_work:
             starts.append(row)
     for start, end in itertools.pairwise([*starts, len(lengths)]):
         length = int(lengths[start:end].max(initial=1))
@@ -279,16 +283,22 @@ def parts_by_positions(
         yield part, end - start, (end - start) * length, length
 
 
-def _work(inputs: Arrays, num_examples: int) -> Sequence[int]:
-    """Estimate the positions per example, from its ids or its text length."""
-    works = [0] * num_examples
+def work(num_rows: int, length: int) -> int:
+    """Return the work of rows of a length, in positions: attention to many positions costs more than all the rest."""
+    return num_rows * length * max(length, LENGTH_OF_ATTENTION) // LENGTH_OF_ATTENTION
+
+
+def estimated_lengths(inputs: Arrays) -> Sequence[int]:
+    """Estimate the positions of each example, from its ids or the bytes of its texts."""
+    num_examples = len(next(iter(inputs.values())))
+    lengths = [0] * num_examples
     for values in inputs.values():
         if values.dtype != object:
-            works = [max(work, math.prod(values.shape[1:])) for work in works]
+            lengths = [max(length, math.prod(values.shape[1:])) for length in lengths]
         elif num_examples:
-            lengths = (sum(map(len, texts)) for texts in values.reshape(num_examples, -1))
-            works = [work + length // _BYTES_PER_POSITION for work, length in zip(works, lengths, strict=True)]
-    return works
+            sizes = (sum(map(len, texts)) for texts in values.reshape(num_examples, -1))
+            lengths = [length + size // _BYTES_PER_POSITION for length, size in zip(lengths, sizes, strict=True)]
+    return lengths
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

@@ -10,34 +10,20 @@ import json
 import logging as standard_logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
-from google.protobuf import message
-from tensorflow.core.framework import tensor_pb2
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.record_files import read_records
-from official_bert.data.schema import delimited, fields
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
-from official_bert.serving.servable import (
-    EXAMPLES,
-    IDS_SCHEMA,
-    METHODS,
-    SERVING_DEFAULT,
-    SERVING_INT64,
-    TEXT,
-    TOKENIZE,
-    Servable,
-    Tensors,
-)
+from official_bert.serving.servable import IDS_SCHEMA, METHODS, Servable
+from official_bert.serving.warmup import WARMUP_FILE, write_warmup
 from official_bert.support import files, text_files, writing
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, plain_message, require
@@ -60,13 +46,8 @@ _READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
 # Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
 _LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 
-# PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map
-# entry: {1: key, 2: value}; ModelSpec: {1: name, 3: signature name}.
-_FIRST, _SECOND, _THIRD, _SIXTH = (bytes([8 * number + 2]) for number in (1, 2, 3, 6))
-WARMUP_FILE = "tf_serving_warmup_requests"
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
-_WARMUP_BATCHES = (1, 2, 8)  # examples per request
 _BATCHING = """\
 max_batch_size { value: %(max_batch_size)d }
 max_execution_batch_size { value: %(max_execution_batch_size)d }
@@ -275,45 +256,6 @@ def _logging_errors_only() -> Iterator[None]:
         standard_logging.disable(standard_logging.NOTSET)
 
 
-def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    specification = delimited(_FIRST, model_name.encode()) + delimited(_THIRD, signature_name.encode())
-    entries = [
-        delimited(_FIRST, name.encode()) + delimited(_SECOND, tf.make_tensor_proto(values.numpy()).SerializeToString())
-        for name, values in inputs.items()
-    ]
-    request = delimited(_FIRST, specification) + b"".join(delimited(_SECOND, entry) for entry in entries)
-    return delimited(_SIXTH, delimited(_FIRST, request))
-
-
-def write_warmup(path: str, records: Iterable[bytes]) -> None:
-    """Write `tf_serving_warmup_requests`, a TFRecord file."""
-    with tf.io.TFRecordWriter(path) as writer:
-        for record in records:
-            writer.write(record)
-
-
-def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Read the requests in a warm-up file: each signature and its inputs."""
-    for record in read_records(path):
-        try:
-            request = _only(_only(record, _SIXTH), _FIRST)
-            name = _only(_only(request, _FIRST), _THIRD).decode()
-            entries = [payload for tag, payload in fields(request) if tag == _SECOND]
-            inputs = {
-                _only(entry, _FIRST).decode(): tf.make_ndarray(tensor_pb2.TensorProto.FromString(_only(entry, _SECOND)))
-                for entry in entries
-            }
-        except (ValueError, TypeError, message.DecodeError) as error:
-            raise UserError(f"{path} does not hold warm-up requests; export the model again") from error
-        yield name, inputs
-
-
-def _only(serialized: bytes, tag: bytes) -> bytes:
-    """Return the payload of the only field with a tag."""
-    (payload,) = [payload for found, payload in fields(serialized) if found == tag]
-    return payload
-
-
 def write_export(export_dir: str, servable: Servable) -> str:
     """Write the next version of a model, with the server's settings."""
     name = os.path.basename(os.path.realpath(export_dir))
@@ -335,32 +277,12 @@ def write_export(export_dir: str, servable: Servable) -> str:
             updater.save()
 
     def add_warmup(folder: str) -> None:
-        records = (prediction_log(name, *request) for request in warmup_requests(servable))
-        write_warmup(_path_with_parents(folder, "assets.extra", WARMUP_FILE), records)
+        write_warmup(_path_with_parents(folder, *WARMUP_FILE), name, servable)
 
     path = _write_version(export_dir, servable, save=save, add=add_warmup)
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
     return path
-
-
-def warmup_requests(servable: Servable) -> Iterator[tuple[str, Tensors]]:
-    """Return requests of several lengths and batch sizes for every signature: name and inputs."""
-    lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
-    for length in lengths:
-        for num_examples in _WARMUP_BATCHES:
-            sample = [tf.constant([text] * num_examples) for text in servable.sample_texts(length)]
-            texts = dict(zip(servable.text_names, sample, strict=True))
-            ids = servable.flat_ids(servable.tokenize(**texts))
-            if servable.reads_texts:
-                yield TEXT, texts
-                yield TOKENIZE, texts
-                yield from servable.more_warmup_requests(texts)
-            yield SERVING_DEFAULT, ids
-            yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
-            rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)
-            examples = [servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in rows]
-            yield EXAMPLES, {"examples": tf.constant(examples)}
 
 
 def _write_settings(export_dir: str, name: str) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.batching import LENGTH_OF_ATTENTION
 from official_bert.serving.export_stack import ExportStack
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import MOST_BYTES
@@ -18,8 +19,8 @@ Tensors = dict[str, tf.Tensor]
 # B: examples, W: windows per example, R: windows of all examples, S: positions.
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
-WINDOWS_IN_A_BATCH = 32
-MOST_CELLS = 1 << 21  # maximum size of an output table
+MOST_POSITIONS = 1 << 14  # computed together, unless one row has more
+MOST_CELLS = 1 << 21  # maximum size of an output table, unless that of one text of the longest length is larger
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
 SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
@@ -60,6 +61,7 @@ class Servable(tf.Module):
         self._encoder = lambda: model.encoder
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
+        self._output_specs = lambda: predict.get_concrete_function().structured_outputs
         # Attributes of a module are saved with it.
         self._variables: Sequence[tf.Variable] = ()
         self.use_tokenizer(tokenizer)
@@ -167,7 +169,35 @@ class Servable(tf.Module):
         return self._graph_tokenizer().is_portable
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
-        return self._predict(self._checked(inputs))
+        return self._predict_table(self._checked(inputs))
+
+    def _predict_table(self, inputs: Tensors) -> Tensors:
+        """Predict for a response: values per position are limited in number, and computed for some rows at a time."""
+        specs = self._output_specs()
+        per_position = [spec.shape[2:].num_elements() for spec in specs.values() if None in spec.shape[1:].as_list()]
+        if not per_position:
+            return self._predict(inputs)
+        num_rows, length = tf.unstack(tf.shape(inputs["input_ids"], tf.int64))
+        with tf.control_dependencies([self._check_table_of_positions(num_rows, length, max(per_position))]):
+            return self.predict_in_batches({name: tf.identity(values) for name, values in inputs.items()}, specs)
+
+    def _check_table_of_positions(self, num_rows: tf.Tensor, length: tf.Tensor, width: int) -> tf.Tensor:
+        """Fail if values of a width for each position, int64 scalars, would be too many for a response."""
+        return check_table_size(num_rows, length[tf.newaxis] * width, largest_row=self._most_positions * width)
+
+    def predict_in_batches(self, ids: Tensors, specs: Mapping[str, tf.TensorSpec]) -> Tensors:
+        """Predict a limited number of rows at a time, so that many need no more memory than a few.
+
+        Args:
+          ids: input_ids, input_mask and segment_ids, int32 [R, S].
+          specs: the outputs of `predict` to return, each [R, ...].
+        """
+        num_rows, length = tf.unstack(tf.shape(ids["input_ids"]))
+
+        def predict(rows: slice) -> Tensors:
+            return self._predict({name: values[rows] for name, values in ids.items()})
+
+        return in_parts(predict, num_rows, rows_at_once(length), specs)
 
     def _checked(self, inputs: Tensors) -> Tensors:
         with tf.control_dependencies(self._checks(inputs)):  # before int64 is truncated to int32
@@ -175,7 +205,7 @@ class Servable(tf.Module):
         return without_server_padding(inputs, self._specials.cls_id)
 
     def _predict_examples(self, examples: tf.Tensor) -> Tensors:
-        return self._predict(self.example_schema.decode(examples))
+        return self._predict_table(self.example_schema.decode(examples))
 
     @property
     def example_schema(self) -> RecordSchema:
@@ -250,26 +280,31 @@ class WindowedServable(Servable):
         is_window = flat["input_mask"][:, 0] == 1
         return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
 
-    def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
-        """Predict a limited number of windows at a time, so that long texts need no more memory than short ones.
 
-        Args:
-          ids: input_ids, input_mask and segment_ids, int32 [R, S].
-          shapes: names and shapes of the outputs of `predict` to return, float32 [R, ...].
-        """
-        num_windows = tf.shape(ids["input_ids"])[0]
-        num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
-        arrays = [
-            tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=shape) for shape in shapes.values()
-        ]
+def rows_at_once(length: tf.Tensor) -> tf.Tensor:
+    """Return how many rows of a length, int32 scalars, are computed together."""
+    work_of_row = length * tf.maximum(length, LENGTH_OF_ATTENTION) // LENGTH_OF_ATTENTION
+    return tf.maximum(MOST_POSITIONS // tf.maximum(work_of_row, 1), 1)
 
-        def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-            rows = slice(batch * WINDOWS_IN_A_BATCH, (batch + 1) * WINDOWS_IN_A_BATCH)
-            scores = self._predict({name: values[rows] for name, values in ids.items()})
-            return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, shapes, strict=True)]
 
-        _, arrays = tf.while_loop(lambda batch, _: batch < num_batches, score, (0, arrays), parallel_iterations=1)
-        return {name: array.concat() for name, array in zip(shapes, arrays, strict=True)}
+def in_parts(
+    compute: Callable[[slice], Tensors],
+    num_rows: tf.Tensor,
+    at_once: tf.Tensor | int,
+    specs: Mapping[str, tf.TensorSpec],
+) -> Tensors:
+    """Compute some rows at a time, and concatenate the outputs of these names and types; each is [rows, ...]."""
+    num_parts = tf.maximum(-(-num_rows // at_once), 1)  # rounds up
+    arrays = [
+        tf.TensorArray(spec.dtype, num_parts, infer_shape=False, element_shape=spec.shape) for spec in specs.values()
+    ]
+
+    def step(part: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+        outputs = compute(slice(part * at_once, (part + 1) * at_once))
+        return part + 1, [array.write(part, outputs[name]) for array, name in zip(arrays, specs, strict=True)]
+
+    _, arrays = tf.while_loop(lambda part, _: part < num_parts, step, (0, arrays), parallel_iterations=1)
+    return {name: array.concat() for name, array in zip(specs, arrays, strict=True)}
 
 
 def traced(
@@ -344,13 +379,16 @@ def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
         return tf.identity(texts)
 
 
-def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Fail if padding rows of these lengths, int64 [rows], would create a table with too many cells."""
-    longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor, largest_row: int = 0) -> tf.Tensor:
+    """Fail if padding rows of these lengths, int64 [rows], would create a table with too many cells.
+
+    A table of one row always fits, up to the length `largest_row`.
+    """
+    longest, most = tf.reduce_max(tf.concat([lengths, [0]], axis=0)), max(MOST_CELLS, largest_row)
     check = tf.debugging.Assert(
-        num_rows * longest <= MOST_CELLS,
+        num_rows * longest <= most,
         [
-            f"each table of the response is limited to {MOST_CELLS} cells (examples times the length of the longest); "
+            f"each table of the response is limited to {most} cells (examples times the length of the longest); "
             "send fewer examples per request; the number of cells would be",
             num_rows * longest,
         ],

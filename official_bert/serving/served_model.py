@@ -23,12 +23,10 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Admission, Arrays, Batcher, BatchObserver
 from official_bert.serving.exports import (
     SAVED_MODEL_FILE,
-    WARMUP_FILE,
     complete_versions,
     description,
     highest_version,
     load_version,
-    read_warmup,
 )
 from official_bert.serving.rest_format import (
     InputType,
@@ -43,16 +41,28 @@ from official_bert.serving.rest_format import (
     read_request,
     request_arrays,
 )
-from official_bert.serving.servable import CLASSIFY, EXAMPLES, METHODS, REGRESS, SERVING_DEFAULT, TEXT, TOKENIZE
+from official_bert.serving.servable import (
+    CLASSIFY,
+    EXAMPLES,
+    METHODS,
+    MOST_CELLS,
+    REGRESS,
+    SERVING_DEFAULT,
+    TEXT,
+    TOKENIZE,
+)
+from official_bert.serving.warmup import WARMUP_FILE, least_requests
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 
 Result = TypeVar("Result")
+_Files = list[tuple[str, int, int]]  # path, bytes and time of modification of each file
 
 _POLL_SECONDS = 1.0
 _SMALL = 1 << 16  # request bytes or response values that the event loop handles itself
 _VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
 _MOST_IN_AN_EXAMPLE = 1 << 17  # values of a tf.Example
+_IDS = ""  # the batcher of ids from the signature `tokenize`, beside those of the signatures
 # Lines of TensorFlow's messages about its graph.
 _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
 
@@ -74,6 +84,12 @@ class Signature:
         """True if an output's shape does not depend on the other rows of a batch."""
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
+    @property
+    def most_rows(self) -> int:
+        """Maximum number of examples in a response; of tables whose shape depends on texts, the graph takes care."""
+        widths = (spec.shape[1:].num_elements() or 1 for spec in self.outputs.values())
+        return max(MOST_CELLS // max(widths, default=1), 1)
+
     def compute(self, inputs: Arrays) -> Arrays:
         if self.name in (EXAMPLES, *METHODS):
             for number, value in enumerate(*inputs.values()):
@@ -94,7 +110,7 @@ class ServedVersion:
         reader: ThreadPoolExecutor,
         observer: BatchObserver,
     ):
-        """Load a version and replay its warm-up requests, so that the first requests are fast."""
+        """Load a version and warm up the signatures that are asked first; `warm_up_next` warms up the others."""
         self.number, self.folder = number, os.path.join(export_dir, str(number))
         self.settings, self._reader, self.load_time = settings, reader, int(time.time())
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
@@ -113,12 +129,27 @@ class ServedVersion:
 
         self._batchers = {name: batcher(signature) for name, signature in self.signatures.items()}
         if SERVING_DEFAULT in self.signatures:
-            self._ids_batcher = batcher(self.signatures[SERVING_DEFAULT], _used_positions)
+            self._batchers[_IDS] = batcher(self.signatures[SERVING_DEFAULT], _used_positions)
         self.definitions = self._definitions()  # the signatures in TensorFlow Serving's metadata format
-        warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
-        if files.exists(warmup_file):
-            for name, inputs in read_warmup(warmup_file):
-                self.signature(name).compute(inputs)
+        warmup_file = os.path.join(self.folder, *WARMUP_FILE)
+        first, self._cold = least_requests(warmup_file) if files.exists(warmup_file) else ({}, {})
+        with ThreadPoolExecutor(settings.num_batch_threads) as threads:
+            list(threads.map(self._warm_up, first, first.values()))
+
+    def warm_up_next(self) -> None:
+        """Warm up another signature, if there is one and no batch is being computed."""
+        if self._cold and not any(batcher.is_busy for batcher in self._batchers.values()):
+            self._warm_up(*self._cold.popitem())
+
+    def _warm_up(self, name: str, inputs: Arrays) -> None:
+        try:
+            self.signature(name).compute(inputs)
+        except (RequestError, TypeError, ValueError, tf.errors.OpError) as error:
+            reason = _reason(error) if isinstance(error, tf.errors.OpError) else plain_message(error)
+            message = (
+                "%s: the warm-up request to %s failed, so its first request will be slow; export the model again: %s"
+            )
+            logging.warning(message, self.folder, name, reason.partition("\n")[0])
 
     def signature(self, name: str) -> Signature:
         if name not in self.signatures:
@@ -183,6 +214,12 @@ class ServedVersion:
         """Handle a request to a signature, with arrays of its names, types and ranks."""
         if len(set(map(len, inputs.values()))) > 1:
             raise RequestError(f"{format_names(sorted(inputs))} must have the same number of examples")
+        num_examples, most = len(next(iter(inputs.values()))), self.signatures[name].most_rows
+        if num_examples > most:
+            raise RequestError(
+                f"the request has {num_examples} examples; at most {most} are allowed for outputs of this size, since "
+                f"each table of the response is limited to {MOST_CELLS} cells"
+            )
         return await self._computed(self._batchers[name], inputs)
 
     async def classify(self, name: str, examples: Sequence[bytes]) -> list[list[tuple[str, float]]]:
@@ -208,7 +245,7 @@ class ServedVersion:
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
         """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
-        return await self._computed(self._ids_batcher, ids)
+        return await self._computed(self._batchers[_IDS], ids)
 
     async def _computed(self, batcher: Batcher, inputs: Arrays) -> Arrays:
         try:
@@ -231,7 +268,8 @@ class ServedModel:
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
-        self._refused: set[int] = set()
+        self._seen: dict[int, _Files] = {}  # of each other version, when the folder was last looked at
+        self._refused: dict[int, _Files] = {}  # of each version that could not be loaded
         self._is_ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
         self.admission = Admission()  # of requests to all versions
@@ -259,6 +297,7 @@ class ServedModel:
                 _trim_memory()
             try:
                 self._update()
+                self.version.warm_up_next()
             except Exception as error:  # the folder may be temporarily unavailable; the loaded version keeps serving
                 if not is_away:
                     reason = plain_message(error).partition("\n")[0]
@@ -270,18 +309,30 @@ class ServedModel:
                 is_away = False
 
     def _update(self) -> None:
-        """Load the highest version, if new, and switch to it; queued requests keep their version."""
+        """Load the highest version, if new, and switch to it; queued requests keep their version.
+
+        A version is loaded when its files have stayed the same since the last look, since it may be being copied here.
+        One that cannot be loaded is tried again when they change.
+        """
         numbers = complete_versions(self._export_dir)
-        self._refused.intersection_update(numbers)  # a removed version may return repaired
-        number = max((number for number in numbers if number not in self._refused), default=self.version.number)
-        if number == self.version.number:
+        seen, self._seen = self._seen, {}
+        for number in reversed(numbers):
+            if number == self.version.number:
+                return
+            self._seen[number] = found = _files(os.path.join(self._export_dir, str(number)))
+            if found != seen.get(number) or found == self._refused.get(number):
+                continue
+            try:
+                self.version = self._load(number)
+            except UserError as error:
+                self._refused[number] = found
+                logging.error("still serving version %d: %s", self.version.number, error)
+            gc.collect()  # a loaded model contains reference cycles
             return
-        try:
-            self.version = self._load(number)
-        except UserError as error:
-            self._refused.add(number)
-            logging.error("still serving version %d: %s", self.version.number, error)
-        gc.collect()  # a loaded model contains reference cycles
+
+
+def _files(folder: str) -> _Files:
+    return [(path, files.size(path), files.modified_ns(path)) for path in files.files_below(folder)]
 
 
 def _trim_memory() -> None:

@@ -105,8 +105,10 @@ def classifies_texts(version: ServedVersion) -> bool:
 
 
 def most_inputs(version: ServedVersion) -> int:
-    """Return the maximum number of texts of a request."""
-    return _INPUTS_PER_EXAMPLE * version.most_examples
+    """Return the maximum number of texts of a request; fewer for weights of a vocabulary or for classes."""
+    most = _INPUTS_PER_EXAMPLE * version.most_examples
+    is_wide = version.is_sparse or classifies_texts(version)
+    return min(most, version.signature(SERVING_DEFAULT).most_rows) if is_wide else most
 
 
 def _outputs(version: ServedVersion) -> dict[str, Any]:
@@ -152,11 +154,8 @@ async def embed(
     dimensions: int | None = None,
     normalize: bool = True,
 ) -> Vectors:
-    if version.is_sparse:
-        if normalize:
-            raise WrongModelError("`normalize` is not available for SPLADE models")
-        if len(inputs) > (most := MOST_CELLS // vector_size(version)):
-            raise TooManyError(f"the request has {len(inputs)} inputs; at most {most} are allowed here")
+    if version.is_sparse and normalize:
+        raise WrongModelError("`normalize` is not available for SPLADE models")
     ids = await _read_inputs(version, inputs, options)
     width = vector_size(version)
     if dimensions is not None and not 1 <= dimensions <= width:
@@ -176,12 +175,12 @@ async def embed_all(
     """
     if version.is_sparse:
         raise WrongModelError("`embed_all` is not available for SPLADE models")
-    ids = await _read_inputs(version, inputs, options)
+    ids, reading = await _read_inputs(version, inputs, options), await read_model(version)
     if TOKEN_VECTORS not in version.signatures:
         raise WrongModelError("the export has no vectors of tokens; export the model again")
     lengths = ids["input_mask"].sum(axis=1)
     width = version.signature(TOKEN_VECTORS).outputs[TOKEN_VECTORS].shape[-1]
-    most_tokens = MOST_CELLS // width
+    most_tokens = max(MOST_CELLS // width, reading.max_length)
     if lengths.sum() > most_tokens:
         raise TooManyError(f"the inputs have {lengths.sum()} tokens in total; at most {most_tokens} are allowed here")
     admit(int(lengths.sum()) * width)

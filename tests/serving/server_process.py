@@ -48,6 +48,13 @@ def clients(number, ask):
             thread.join()
 
 
+def wait_until(is_true, describe=lambda: "", seconds=60):
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, describe()
+        time.sleep(0.01)
+
+
 class Server:
     """A server process and a connection to it."""
 
@@ -100,10 +107,7 @@ class Server:
         self.wait_until(lambda: self.served_version() == version)
 
     def wait_until(self, is_true, seconds=60):
-        deadline = time.monotonic() + seconds
-        while not is_true():
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.01)
+        wait_until(is_true, lambda: self.log, seconds)
 
     def metrics(self):
         lines = self.send("GET", "/metrics")[1].decode().splitlines()

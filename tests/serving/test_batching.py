@@ -87,6 +87,12 @@ def test_batches_filled_by_positions_have_rows_of_about_one_length_and_answers_i
     assert observer.waiting == 0 and [rows for rows, _ in observer.batches] == [rows for rows, _ in shapes]
 
 
+def test_long_rows_count_for_more_since_attention_costs_the_square_of_their_length():
+    compute = Doubling()
+    run([np.full([4, 1024], 1), np.full([4, 2048], 2)], compute, lengths=num_used, max_execution_batch_size=32)
+    assert [np.shape(batch) for batch in compute.batches] == [(4, 1024), *[(1, 2048)] * 4]
+
+
 def test_a_call_of_another_length_waits_for_its_turn_alone():
     compute = Doubling()
     calls = [np.full([1, length], length) for length in (512, 100, 500, *[100] * 9)]

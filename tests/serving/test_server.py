@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import threading
@@ -20,12 +21,12 @@ from official_bert.commands.launch_workers import free_ports
 from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.exports import read_warmup
 from official_bert.serving.served_model import ServedModel, Signature
+from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import OF_CLASSIFIER, TOLERANCE
-from tests.serving.server_process import Server, clients, resident_kilobytes, to_json
+from tests.serving.server_process import Server, clients, resident_kilobytes, to_json, wait_until
 from tests.serving.tiny_exports import PAIRS, TASKS
 
 pytest.importorskip("uvicorn")
@@ -436,13 +437,38 @@ def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_di
     shutil.copytree(export_dir, folder)
     served = ServedModel(str(folder), BatchingSettings(num_batch_threads=1), poll_seconds=0.01)
     served.start_watching()
-    for number in range(1, 3):
+    caplog.set_level("INFO", logger="absl")
+    for _ in range(2):
         folder.rename(away)
+        wait_until(lambda: "still serving version 1" in caplog.text)
         time.sleep(0.2)
+        assert caplog.text.count("still serving version 1") == 1
         away.rename(folder)
-        time.sleep(0.2)
-        lines = [record.getMessage() for record in caplog.records if "still serving version 1" in record.getMessage()]
-        assert len(lines) == number
+        wait_until(lambda: "is back" in caplog.text)
+        caplog.clear()
+    served.close()
+
+
+@pytest.mark.slow
+def test_a_version_that_is_copied_slowly_is_served_when_it_is_complete(export_dir, write_export, tmp_path, caplog):
+    folder, made = tmp_path / "export", pathlib.Path(write_export(tmp_path / "made", seed=2))
+    shutil.copytree(pathlib.Path(export_dir) / "1", folder / "1")
+    served = ServedModel(str(folder), BatchingSettings(num_batch_threads=1), poll_seconds=0.02)
+    served.start_watching()
+
+    for file in sorted(path for path in made.rglob("*") if path.is_file()):  # saved_model.pb before variables
+        target = folder / "2" / file.relative_to(made)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = file.read_bytes()
+        with open(target, "wb", buffering=0) as copy:
+            for part in np.array_split(np.frombuffer(content, np.uint8), 5):
+                copy.write(part.tobytes())
+                time.sleep(0.01)  # the copy goes on between two looks
+        assert served.version.number == 1
+        if file.name == "saved_model.pb":
+            refused = "still serving version 1: .*2 is damaged: variables.* is missing"
+            wait_until(lambda refused=refused: re.search(refused, caplog.text))  # the copy rests
+    wait_until(lambda: served.version.number == 2)
     served.close()
 
 

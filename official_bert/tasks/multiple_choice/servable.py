@@ -84,7 +84,7 @@ class MultipleChoiceServable(WindowedServable):
         """Return the choices and their probabilities, [B, N], "" and 0 for missing ones, and the number of the best."""
         texts[CHOICES] = check_total_size(texts[CHOICES], CHOICES)
         ids = self.cut(**texts)[1]
-        scores = self.predict_in_batches(ids, {"scores": (None,)})["scores"]
+        scores = self.predict_in_batches(ids, self._output_specs())["scores"]
         with tf.device("CPU:0"):
             lines = _lines(texts[CHOICES])
             lengths = check_table_size(lines.nrows(), lines.row_lengths())

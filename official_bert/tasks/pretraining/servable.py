@@ -12,10 +12,12 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.servable import Servable, Tensors, in_parts, rows_at_once
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
+
+_MOST_LOGITS = 1 << 24  # computed together
 
 # The heads, by their scopes.
 MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
@@ -44,6 +46,7 @@ class PretrainingServable(Servable):
         ids = range(tokenizer.vocabulary.size)
         pieces = map(tokenizer.vocabulary.shown, tokenizer.convert_ids_to_tokens(list(ids)))
         self._wordpieces = tf.constant(list(pieces), tf.string)
+        self._run_head = lambda vectors, positions: model.masked_lm(vectors, positions, model.encoder.word_embeddings)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
         (text,) = super().sample_texts(num_wordpieces - 1)
@@ -72,27 +75,53 @@ class PretrainingServable(Servable):
 
         P is the largest number of masks; missing entries are "" and 0.
         """
-        is_real, best, ids = self._best(inputs)
-        return {
-            "words": tf.where(is_real, tf.gather(self._wordpieces, ids), ""),
-            "probabilities": tf.where(is_real, best, 0.0),
-        }
+        is_mask = self._is_mask(inputs)
+        counts = tf.math.count_nonzero(is_mask, axis=1)
+        num_rows, length = tf.unstack(tf.shape(is_mask))
+        most = tf.reduce_max(tf.concat([counts, [0]], axis=0))
+        check = self._check_table_of_positions(tf.cast(num_rows, tf.int64), most, self._top_k)
+        with tf.control_dependencies([check]):
+            inputs = {name: tf.identity(values) for name, values in inputs.items()}
+
+        def predict_rows(rows: slice) -> Tensors:
+            encoded = self._run_encoder({name: values[rows] for name, values in inputs.items()})["sequence_output"]
+            vectors = tf.boolean_mask(encoded, is_mask[rows])[tf.newaxis]  # [1, M, D]
+            num_masks = tf.shape(vectors)[1]
+
+            def predict_masks(masks: slice) -> Tensors:
+                positions = tf.range(masks.start, tf.minimum(masks.stop, num_masks))
+                best, ids = self._best(self._run_head(vectors, positions[tf.newaxis])[0])
+                return {"words": tf.gather(self._wordpieces, ids), "probabilities": best}
+
+            return in_parts(predict_masks, num_masks, max(_MOST_LOGITS // self.bert_config.vocab_size, 1), specs)
+
+        shape = [None, self._top_k]
+        specs = {"words": tf.TensorSpec(shape, tf.string), "probabilities": tf.TensorSpec(shape, tf.float32)}
+        found = in_parts(predict_rows, num_rows, rows_at_once(length), specs)  # each [M, K]
+        rows = {name: tf.RaggedTensor.from_row_lengths(found[name], counts, validate=False) for name in found}
+        return {name: values.to_tensor() for name, values in rows.items()}
+
+    def _predict_table(self, inputs: Tensors) -> Tensors:
+        return self._predict(inputs)  # which limits the table, and computes in parts
 
     def numbers(self, inputs: Tensors) -> Tensors:
-        is_real, best, ids = self._best(inputs, fewest=1)  # ONNX Runtime cannot reshape tensors without elements
-        return {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
-
-    def _best(self, inputs: Tensors, fewest: int = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return which masks are real, bool [B, P, 1], and the best probabilities and ids for each, [B, P, K]."""
-        is_mask = (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
+        """Compute the ids and probabilities of the words for all masks at once, [B, P, K], for converters."""
+        is_mask = self._is_mask(inputs)
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
-        most = tf.reduce_max(tf.concat([counts, [fewest]], axis=0))
+        most = tf.reduce_max(tf.concat([counts, [1]], axis=0))  # ONNX Runtime cannot reshape tensors without elements
         length = tf.shape(is_mask)[1]
         places = tf.sort(tf.where(is_mask, tf.range(length), length), axis=1)  # [B, S], of masks first
-        positions = places[:, :most] % length  # [B, P]
-        logits = self._run_model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]  # [B, P, V]
-        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)]
-        return tf.sequence_mask(counts, most)[..., tf.newaxis], *tf.math.top_k(probabilities, self._top_k)
+        vectors = self._run_encoder(inputs)["sequence_output"]
+        best, ids = self._best(self._run_head(vectors, places[:, :most] % length))
+        is_real = tf.sequence_mask(counts, most)[..., tf.newaxis]
+        return {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
+
+    def _is_mask(self, inputs: Tensors) -> tf.Tensor:
+        return (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
+
+    def _best(self, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the best probabilities and their ids, [..., K], of logits, float32 [..., V]."""
+        return tf.math.top_k(tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)], self._top_k)
 
 
 def servable_of_run(

@@ -300,7 +300,7 @@ class QuestionAnsweringServable(WindowedServable):
 
     def _answer_some(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         reading, ids = self._read(question, context)
-        scores = self.predict_in_batches(ids, dict.fromkeys(LOGITS, (None, None)))
+        scores = self.predict_in_batches(ids, self._output_specs())
         with tf.device("CPU:0"):
             return self._search(reading, *(scores[name] for name in LOGITS))
 

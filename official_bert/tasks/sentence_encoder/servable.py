@@ -12,7 +12,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
-from official_bert.serving.servable import IDS_SCHEMA, TOKEN_VECTORS, Servable, Tensors, check_table_size, traced
+from official_bert.serving.servable import IDS_SCHEMA, MOST_CELLS, TOKEN_VECTORS, Servable, Tensors, traced
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
@@ -93,14 +93,15 @@ class SentenceServable(Servable):
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         of_texts = [(SPARSE_VECTORS, texts)] if self._is_sparse else []
-        return [(TOKEN_VECTORS, self.tokenize(**texts)), *of_texts]
+        ids = self.tokenize(**texts)
+        most = max(MOST_CELLS // (ids["input_ids"].shape[1] * self.bert_config.hidden_size), 1)  # of such rows
+        return [(TOKEN_VECTORS, {name: values[:most] for name, values in ids.items()}), *of_texts]
 
     def _token_vectors(self, **inputs: tf.Tensor) -> Tensors:
         ids = self._checked(inputs)
         num_examples, length = tf.unstack(tf.shape(ids["input_ids"], tf.int64))
-        with tf.control_dependencies(
-            [check_table_size(num_examples, length[tf.newaxis] * self.bert_config.hidden_size)]
-        ):
+        check = self._check_table_of_positions(num_examples, length, self.bert_config.hidden_size)
+        with tf.control_dependencies([check]):
             vectors = self._run_encoder({name: tf.identity(values) for name, values in ids.items()})["sequence_output"]
         return {TOKEN_VECTORS: tf.cast(vectors, tf.float32), "lengths": tf.reduce_sum(ids["input_mask"], axis=1)}
 

@@ -13,7 +13,9 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.serving import servable as servable_module
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining import servable as pretraining_servable
 from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused, run_here
@@ -127,6 +129,31 @@ def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
         assert len(candidates) == 1182
         assert probabilities == sorted(probabilities, reverse=True)
         assert sum(probabilities) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, monkeypatch):
+    bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
+    model, tokenizer = (
+        load_model(bert_config, one_layer_model["init_checkpoint"]),
+        FullTokenizer(one_layer_model["vocab_file"]),
+    )
+    monkeypatch.setattr(servable_module, "MOST_POSITIONS", 60)  # two rows
+    monkeypatch.setattr(pretraining_servable, "_MOST_LOGITS", 4 * bert_config.vocab_size)
+    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=3)
+    texts = [text.replace("[mask] [MASK", "[MASK]" * 15) for text in TEXTS]
+    expected = servable.numbers(servable.tokenize(text=tf.constant(texts)))  # all at once
+    found = servable.signature("text")(text=tf.constant(texts))
+    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=TOLERANCE)
+    words = np.array([tokenizer.convert_ids_to_tokens(row) for row in expected["ids"].numpy().reshape(-1, 3).tolist()])
+    is_real = found["words"].numpy() != b""
+    assert is_real.sum() == 3 * 19
+    assert found["words"].numpy()[is_real].astype(str).tolist() == words.reshape(is_real.shape)[is_real].tolist()
+    monkeypatch.setattr(servable_module, "MOST_CELLS", 1)
+    limited, most = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64), bert_config.max_length * 5
+    num_texts = most // (5 * 62) + 1  # one text of the longest length has this many cells
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"limited to {most} cells .*{num_texts * 310}"):
+        limited.answer(text=tf.constant(["[MASK]" * 62] * num_texts))
 
 
 @pytest.fixture

@@ -21,9 +21,13 @@ from official_bert.modeling.blocks import ResidualOutput, normalize
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.transformer import AttentionOutput, TransformerLayer, TransformerStack, attend
+from official_bert.tokenization.graph_operations import in_batches
 
 # B: sequences, T: tokens, A: tokens of the longest sequence, D = N * H; n = N / parts heads of a part, d = n * H,
 # i = I / parts.
+
+
+_MOST_SCORES = 1 << 26  # computed together, in attention of models that read long texts
 
 
 class ServedLayout(UnpaddedLayout):
@@ -71,7 +75,7 @@ class ExportStack:
     def __init__(self, stack: TransformerStack, num_parts: int):
         self.num_heads = stack.num_heads // num_parts
         self.project, self.with_positions = stack.project, stack.with_positions
-        self._num_parts = num_parts
+        self._num_parts, self._max_length = num_parts, stack.config.max_length
         layers = list(dict.fromkeys(stack.layers))
         self._numbers = [layers.index(layer) for layer in stack.layers]  # shared layers count as one
         self._vectors = [_vectors(layer, num_parts) for layer in layers]
@@ -120,7 +124,8 @@ class ExportStack:
         heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
         query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, A, H]
         if not attends_first:
-            return layout.join_heads(attend(query, key, value, bias)[0])
+            is_long = self.num_heads * self._max_length**2 > _MOST_SCORES and bias.shape[1] == 1
+            return layout.join_heads((_attend_in_batches if is_long else attend)(query, key, value, bias)[0])
         context = attend(query[:, :, :1], key, value, bias[:, :, :1])[0]  # [B, n, 1, H]
         return ops.reshape(context, (-1, self.num_heads * context.shape[-1]))
 
@@ -139,6 +144,22 @@ class ExportStack:
             wide = self._activation(_linear(x, kernels.intermediate, vectors.intermediate[number]))  # [..., i]
             results.append(_linear(wide, kernels.output, None if number else vectors.output))
         return [_added_and_normalized(x, results, vectors.output_norm) for x in copies]
+
+
+def _attend_in_batches(query, key, value, bias):
+    """Compute attention for some heads at a time: the scores of all heads of a long text would take gigabytes."""
+    batch_size, num_heads, length, head_width = (*tf.unstack(tf.shape(query))[:3], query.shape[3])
+    query, key, value = (tf.reshape(x, [-1, 1, length, head_width]) for x in (query, key, value))  # [B * n, 1, A, H]
+    num_rows = batch_size * num_heads
+
+    def some(rows: slice) -> dict[str, tf.Tensor]:
+        sequences = tf.range(rows.start, tf.minimum(rows.stop, num_rows)) // num_heads
+        return {"context": attend(query[rows], key[rows], value[rows], tf.gather(bias, sequences))[0]}
+
+    at_once = tf.maximum(_MOST_SCORES // tf.maximum(length * length, 1), 1)
+    specs = {"context": tf.TensorSpec([None, 1, None, head_width], value.dtype)}
+    context = in_batches(some, num_rows, at_once, specs)["context"]
+    return tf.reshape(context, [batch_size, num_heads, length, head_width]), None
 
 
 def _linear(x, kernel, bias):

@@ -12,7 +12,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.batching import LENGTH_OF_ATTENTION
 from official_bert.serving.export_stack import ExportStack
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph_operations import MOST_BYTES
+from official_bert.tokenization.graph_operations import MOST_BYTES, in_batches
 
 Tensors = dict[str, tf.Tensor]
 
@@ -197,7 +197,7 @@ class Servable(tf.Module):
         def predict(rows: slice) -> Tensors:
             return self._predict({name: values[rows] for name, values in ids.items()})
 
-        return in_parts(predict, num_rows, rows_at_once(length), specs)
+        return in_batches(predict, num_rows, rows_at_once(length), specs)
 
     def _checked(self, inputs: Tensors) -> Tensors:
         with tf.control_dependencies(self._checks(inputs)):  # before int64 is truncated to int32
@@ -285,26 +285,6 @@ def rows_at_once(length: tf.Tensor) -> tf.Tensor:
     """Return how many rows of a length, int32 scalars, are computed together."""
     work_of_row = length * tf.maximum(length, LENGTH_OF_ATTENTION) // LENGTH_OF_ATTENTION
     return tf.maximum(MOST_POSITIONS // tf.maximum(work_of_row, 1), 1)
-
-
-def in_parts(
-    compute: Callable[[slice], Tensors],
-    num_rows: tf.Tensor,
-    at_once: tf.Tensor | int,
-    specs: Mapping[str, tf.TensorSpec],
-) -> Tensors:
-    """Compute some rows at a time, and concatenate the outputs of these names and types; each is [rows, ...]."""
-    num_parts = tf.maximum(-(-num_rows // at_once), 1)  # rounds up
-    arrays = [
-        tf.TensorArray(spec.dtype, num_parts, infer_shape=False, element_shape=spec.shape) for spec in specs.values()
-    ]
-
-    def step(part: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-        outputs = compute(slice(part * at_once, (part + 1) * at_once))
-        return part + 1, [array.write(part, outputs[name]) for array, name in zip(arrays, specs, strict=True)]
-
-    _, arrays = tf.while_loop(lambda part, _: part < num_parts, step, (0, arrays), parallel_iterations=1)
-    return {name: array.concat() for name, array in zip(specs, arrays, strict=True)}
 
 
 def traced(

@@ -3,7 +3,7 @@
 All operations are pinned to the CPU: there are many small ones, whose launches would be slow on a GPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,21 +110,37 @@ def in_runs(
     splits = tf.concat([[0], tf.cumsum(sizes)], axis=0)
     num_groups = tf.size(sizes)
 
-    def one_by_one() -> dict[str, tf.Tensor]:
-        arrays = {
-            name: tf.TensorArray(spec.dtype, num_groups, infer_shape=False, element_shape=spec.shape)
-            for name, spec in outputs.items()
-        }
+    def some_of(group: tf.Tensor) -> dict[str, tf.Tensor]:
+        return some(*(values[splits[group] : splits[group + 1]] for values in inputs))
 
-        def step(group: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
-            rows = slice(splits[group], splits[group + 1])
-            found = some(*(values[rows] for values in inputs))
-            return group + 1, {name: array.write(group, found[name]) for name, array in arrays.items()}
+    return tf.cond(num_groups > 1, lambda: _one_by_one(some_of, num_groups, outputs), lambda: some(*inputs))
 
-        _, arrays = tf.while_loop(lambda group, _: group < num_groups, step, (0, arrays), parallel_iterations=1)
-        return {name: array.concat() for name, array in arrays.items()}
 
-    return tf.cond(num_groups > 1, one_by_one, lambda: some(*inputs))
+def in_batches(
+    function: Callable[[slice], dict[str, tf.Tensor]],
+    num_rows: tf.Tensor,
+    at_once: tf.Tensor | int,
+    specs: Mapping[str, tf.TensorSpec],
+) -> dict[str, tf.Tensor]:
+    """Call a function for some rows at a time, and join its outputs of these names and types, each [rows, ...]."""
+    num_parts = tf.maximum(-(-num_rows // at_once), 1)  # rounds up
+    return _one_by_one(lambda part: function(slice(part * at_once, (part + 1) * at_once)), num_parts, specs)
+
+
+def _one_by_one(
+    function: Callable[[tf.Tensor], dict[str, tf.Tensor]], number: tf.Tensor, specs: Mapping[str, tf.TensorSpec]
+) -> dict[str, tf.Tensor]:
+    arrays = {
+        name: tf.TensorArray(spec.dtype, number, infer_shape=False, element_shape=spec.shape)
+        for name, spec in specs.items()
+    }
+
+    def step(part: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+        found = function(part)
+        return part + 1, {name: array.write(part, found[name]) for name, array in arrays.items()}
+
+    _, arrays = tf.while_loop(lambda part, _: part < number, step, (0, arrays), parallel_iterations=1)
+    return {name: array.concat() for name, array in arrays.items()}
 
 
 class GraphEncoder(tf.Module):

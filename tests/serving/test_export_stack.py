@@ -12,6 +12,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.groups import export_parts
+from official_bert.serving import export_stack
 from official_bert.serving.export_stack import ExportStack
 from official_bert.support.errors import UserError
 
@@ -39,8 +40,14 @@ def as_exported(encoder, num_parts):
     return ExportStack(encoder.transformer, num_parts).replacing_layers(encoder)
 
 
-@pytest.mark.parametrize(("num_parts", "config"), [(1, CONFIG), (2, CONFIG), (3, MPNET), (6, CONFIG)])
-def test_parts_give_the_same_numbers(num_parts, config):
+@pytest.mark.parametrize(
+    ("num_parts", "config", "scores"),
+    [(1, CONFIG, None), (2, CONFIG, None), (3, MPNET, None), (6, CONFIG, None), (2, CONFIG, 2 * 12**2)],
+    ids=["1", "2", "3, MPNet", "6", "2, long"],
+)
+def test_parts_give_the_same_numbers(num_parts, config, scores, monkeypatch):
+    if scores:  # the heads of two sequences at a time
+        monkeypatch.setattr(export_stack, "_MOST_SCORES", scores)
     encoder = random_encoder(config=config)
     num_weights = len(encoder.weights)
     expected, expected_pooled = encoder(IDS, MASK, SEGMENTS), encoder.pool(IDS, MASK, SEGMENTS)

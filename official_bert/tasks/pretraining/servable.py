@@ -12,10 +12,10 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.serving.servable import Servable, Tensors, in_parts, rows_at_once
+from official_bert.serving.servable import Servable, Tensors, rows_at_once
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
+from official_bert.tokenization.graph_operations import Parts, in_batches, join_parts, rows_of
 
 _MOST_LOGITS = 1 << 24  # computed together
 
@@ -93,11 +93,11 @@ class PretrainingServable(Servable):
                 best, ids = self._best(self._run_head(vectors, positions[tf.newaxis])[0])
                 return {"words": tf.gather(self._wordpieces, ids), "probabilities": best}
 
-            return in_parts(predict_masks, num_masks, max(_MOST_LOGITS // self.bert_config.vocab_size, 1), specs)
+            return in_batches(predict_masks, num_masks, max(_MOST_LOGITS // self.bert_config.vocab_size, 1), specs)
 
         shape = [None, self._top_k]
         specs = {"words": tf.TensorSpec(shape, tf.string), "probabilities": tf.TensorSpec(shape, tf.float32)}
-        found = in_parts(predict_rows, num_rows, rows_at_once(length), specs)  # each [M, K]
+        found = in_batches(predict_rows, num_rows, rows_at_once(length), specs)  # each [M, K]
         rows = {name: tf.RaggedTensor.from_row_lengths(found[name], counts, validate=False) for name in found}
         return {name: values.to_tensor() for name, values in rows.items()}
 

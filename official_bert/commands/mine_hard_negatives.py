@@ -11,7 +11,6 @@ from absl import logging
 
 from official_bert.commands.shared.text_options import (
     ApproximateOptions,
-    CandidateOptions,
     OutputTableOptions,
     check_approximate,
     check_model,
@@ -21,7 +20,6 @@ from official_bert.commands.shared.text_options import (
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.groups import TableOptions
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
@@ -43,7 +41,7 @@ _OF_PARAPHRASES = ("min_cosine", "max_pairs")
 
 
 @options(group="input")
-class MiningConfig(TableOptions, ApproximateOptions, OutputTableOptions, CandidateOptions):
+class MiningConfig(OutputTableOptions, ApproximateOptions):
     """Flags of `mine_hard_negatives`."""
 
     pairs_file: str | None = option(

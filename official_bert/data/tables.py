@@ -18,6 +18,7 @@ from official_bert.support.text_files import is_compressed, text_extension
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and only the needed ones are read
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+ID = "id"  # the column of ids, unless another is given
 COMMA = ","  # the delimiter of CSV, unless another is given
 _logged: set[str] = set()
 _MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
@@ -40,10 +41,11 @@ class Columns(NamedTuple):
     texts: Sequence[str] = ()  # columns of strings
     label: str | None = None  # a column of any type; None if not read
     optional: str | None = None  # a column that may be missing, such as one of ids; None if not read
+    id: str | None = None  # a column of ids that may not be missing; None if not read
 
     @property
     def required(self) -> list[str]:
-        return [*self.texts, *([] if self.label is None else [self.label])]
+        return [*self.texts, *(name for name in (self.label, self.id) if name is not None)]
 
     def checked(self, values: dict[str, Any]) -> dict[str, Any]:
         missing = [name for name in self.required if name not in values]
@@ -211,6 +213,22 @@ def numbered_column(column: str | int, header: Row | None) -> int:
         names = format_names(header.cells) + separator_hint(header.cells)
         raise UserError(f"{header.where}: no column {column}, counted from 0; the columns are {names}")
     return int(column)
+
+
+def id_column(given: str | None, header: Row | None) -> int | None:
+    """Return the number of the column of ids, given or by default `id`; None if there is none."""
+    if given is not None:
+        return numbered_column(given, header)
+    names = header.cells if header else []
+    return names.index(ID) if names.count(ID) == 1 else None
+
+
+def id_of(cells: list[str] | dict[str, Any], place: str | int) -> str | None:
+    """Return a row's id as text; None if its object has none."""
+    if isinstance(cells, list):
+        return "".join(cells[place : place + 1])
+    value = cells.get(place)
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)
 
 
 def log_header(header: Row, *, is_doubtful: bool) -> None:

@@ -6,15 +6,19 @@ Inputs are lines, as in the reference's feature extraction, or columns of a tabl
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from official_bert.data.table_writers import STANDARD_STREAM
 from official_bert.data.tables import (
     COMMA,
     ENDINGS,
     FORMATS,
+    ID,
     KEYED_FORMATS,
     Columns,
     Row,
     check_table,
     format_of,
+    id_column,
+    id_of,
     locate_columns,
     open_parquet,
     read_table,
@@ -23,11 +27,9 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader, is_compressed
 
-STANDARD_STREAM = "-"  # name for standard input or output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
 _SEPARATOR = " ||| "
-ID = "id"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -52,7 +54,7 @@ class TextSource(NamedTuple):
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
     delimiter: str = COMMA  # between the columns of CSV
     parameter: str = "input_file"  # the user's name of the path, for messages
-    id_column: str = ID
+    id_column: str | None = None  # name or number of the column with ids; by default `id`, if there is one
 
     @property
     def is_stream(self) -> bool:
@@ -120,31 +122,26 @@ class TextSource(NamedTuple):
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
-        columns = Columns(texts, label, self.id_column)
+        columns = Columns(texts, label, ID, self.id_column)
         rows = read_table(self.readable_path, table_format, columns, self.delimiter, has_header=self.has_header)
-        places, id_place = self.text_columns, self.id_column
+        places, id_place = self.text_columns, self.id_column or ID
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:
                 return
-            places, names = locate_columns(self.text_columns, header), header.cells if header else []
-            id_place = names.index(self.id_column) if names.count(self.id_column) == 1 else None
+            places = locate_columns(self.text_columns, header)
+            id_place = id_column(self.id_column, header)
+        needed = places if self.id_column is None else [*places, id_place]
         for row in rows:
-            yield Example(row.where, _id(row, id_place), _texts(row, places))
-
-
-def _id(row: Row, place: str | int | None) -> str | None:
-    if isinstance(row.cells, list):
-        return None if place is None else "".join(row.cells[place : place + 1])
-    value = row.cells.get(place)
-    return None if value is None else str(value)
+            texts = _texts(row, needed)[: len(places)]
+            yield Example(row.where, None if id_place is None else id_of(row.cells, id_place), texts)
 
 
 def _texts(row: Row, places: Sequence[str | int]) -> list[Any]:
     if row.mistake:
         raise UserError(f"{row.where}: {row.mistake}")
     if not row.cells:
-        return [""]
+        return [""] * len(places)
     if isinstance(row.cells, list) and max(places) >= len(row.cells):
         raise UserError(f"{row.where}: there is no column {max(places)} (counted from 0), only {len(row.cells)}")
     return [row.cells[place] for place in places]

@@ -180,6 +180,18 @@ class TableOptions(Options):
             raise UserError(f"--delimiter={self.delimiter}: must be one character, and no quote or line break")
 
 
+@options(group="input")
+class IdOptions(TableOptions):
+    """Flags of every command that reports the rows of a table."""
+
+    id_column: str | None = option(
+        None,
+        "Name or number (from 0) of the column whose values are written with the predictions; by default id, if there "
+        "is one.",
+        affects="nothing",
+    )
+
+
 @options(group="devices")
 class BeamOptions(Options):
     """Flags of every command that runs as a Beam pipeline."""

@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import gc
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence, Set
@@ -63,8 +62,6 @@ _SMALL = 1 << 16  # request bytes or response values that the event loop handles
 _VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
 _MOST_IN_AN_EXAMPLE = 1 << 17  # values of a tf.Example
 _IDS = ""  # the batcher of ids from the signature `tokenize`, beside those of the signatures
-# Lines of TensorFlow's messages about its graph.
-_OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
 
 
 class Signature:
@@ -366,7 +363,4 @@ def by_rank(classes: np.ndarray, scores: np.ndarray) -> list[list[tuple[str, flo
 
 def _reason(error: tf.errors.OpError) -> str:
     """Return an error message for clients, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
-    lines = [line for line in plain_message(error).splitlines() if line and not line.startswith(_OF_THE_GRAPH)]
-    text = "; ".join(lines).removeprefix("Name: <unknown>, ")
-    message = re.fullmatch(r"assertion failed: (.*)", text)
-    return re.sub(r"[\[\]]", "", message[1]) if message else text or "the request does not fit the model"
+    return plain_message(error) or "the request does not fit the model"

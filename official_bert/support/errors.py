@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
 _MOST_NAMES_LISTED = 20
+# Lines that name the nodes of a graph and the Python code that made them.
+_OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "  File ", "    ", "\t")
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
 
 
@@ -46,8 +48,12 @@ def printable(text: str) -> str:
 
 
 def plain_message(error: Exception) -> str:
-    """Return the message of a TensorFlow error, without graph node and operation names."""
-    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))
+    """Return the message of a TensorFlow error in one line, without its graph: "ids must be below 9, but are 12"."""
+    text = re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_OF_THE_GRAPH)]
+    text = "; ".join(lines).removeprefix("Name: <unknown>, ")
+    assertion = re.fullmatch(r"assertion failed: (.*)|Expected 'tf.Tensor.*? Summarized data: b'(.*)", text)
+    return re.sub(r"[\[\]]|';", "", assertion[1] or assertion[2]) if assertion else text
 
 
 def require(package: str, extra: str) -> None:

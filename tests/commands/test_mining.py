@@ -93,7 +93,8 @@ def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_
         assert not (tmp_path / "out.tsv").exists()
 
     refused("pair 2 has no text in column 'positive'", "a\tb\nc\t \n")
-    refused("has no pairs", "\t\n")
+    refused("pairs.tsv is empty", "\t\n")
+    refused("output_format=csv contradicts the name of output_file=", "a\tb\n", output_format="csv")
     refused("leave 3 passages for --num_negatives=4", "a\tb\n", num_negatives=4, range_max=3)
     refused("--corpus_column needs --corpus_file", "a\tb\n", corpus_file=None)
     refused("is also an input", "a\tb\n", output_file=str(tmp_path / "pairs.tsv"))

@@ -1,11 +1,14 @@
 """`predict`: files and pipes of every kind, as `Predictor` predicts their texts."""
 
+import csv
 import functools
+import io
 import json
 import shutil
 import subprocess
 import threading
 
+import pyarrow.parquet as pq
 import pytest
 
 from official_bert.inference import predictor
@@ -73,6 +76,7 @@ def lines_of(*rows):
 PAIRS = list(zip(TEXTS, TEXTS[::-1], strict=True))
 OF_LABELS, OF_ANSWERS = ["right", "left", "up"], ["prediction", "probability", "start", "end"]
 OF_TAGS = ["words", "tags", "probabilities"]
+OF_PAIRS = ["prediction", "probability", *OF_LABELS]
 OF_CHOICES = ["prediction", "number", "probability", "probabilities"]
 CASES = {
     "columns of the run": (
@@ -80,8 +84,16 @@ CASES = {
         *({}, ["n0", "n1", "n2"], PAIRS, ["prediction", "probability", *OF_LABELS]),
     ),
     "pairs in lines": (
-        *("pairs", "a.txt", lines_of(*map(" ||| ".join, PAIRS), "")),
-        *({}, None, PAIRS, ["prediction", "probability", *OF_LABELS]),
+        *("pairs", "a.txt", lines_of("", *map(" ||| ".join, PAIRS), "")),
+        *({}, None, [None, *PAIRS, None], ["prediction", "probability", *OF_LABELS]),
+    ),
+    "blank rows of pairs": (
+        *("pairs", "a.csv", lines_of("second,id,text", "a,1,b", "", ",3,", "b,4,", "a,,b", ",,", "")),
+        *({}, ["1", "", "3", "4", ""], [("b", "a"), None, None, ("", "b"), ("b", "a")], OF_PAIRS),
+    ),
+    "ids of some": (
+        *("score", "a.jsonl", lines_of('{"text": "a"}', "", '{"text": "the", "id": 0}', '{"text": " ", "id": "x"}')),
+        *({}, ["", "", "0", "x"], ["a", None, "the", None], ["prediction"]),
     ),
     "given columns": (
         *("several", "a.csv", lines_of("nr;body", *(f'"{n};";{text}' for n, text in enumerate(TEXTS)))),
@@ -93,7 +105,7 @@ CASES = {
     ),
     "blank lines": (
         *("tags", "a.txt", lines_of("the town", "", "a ||| b")),
-        *({}, None, ["the town", "", "a ||| b"], OF_TAGS),
+        *({}, None, ["the town", None, "a ||| b"], OF_TAGS),
     ),
     "words with tags": (
         *("tags", "a.txt", lines_of("1 the _ O", "2 town _ B-X", "", "1 rain _ O")),
@@ -101,10 +113,13 @@ CASES = {
     ),
     "sentences with tags": ("tags", "a.tsv", "the town\tO B-X\n", {}, None, ["the town"], OF_TAGS),
     "words without tags": ("tags", "a", "a\ntown\n", {"input_format": "columns"}, None, ["a town"], OF_TAGS),
-    "words in lines": ("tags", "a", "a O\n\nb O\n", {"input_format": "lines"}, None, ["a O", "", "b O"], OF_TAGS),
+    "words in lines": ("tags", "a", "a O\n\nb O\n", {"input_format": "lines"}, None, ["a O", None, "b O"], OF_TAGS),
     "lists of words": ("tags", "a.jsonl", '{"tokens": ["a", "town"]}\n', {}, None, ["a town"], OF_TAGS),
     "squad": ("answers", "a.json", json.dumps({"version": "1", "data": [SQUAD]}), {}, ["q7"], ASKED, OF_ANSWERS),
-    "context": ("answers", "a.txt", lines_of("who came ?", ""), {"context_file": "c.txt"}, None, ASKED, OF_ANSWERS),
+    "context": (
+        *("answers", "a.txt", lines_of("who came ?", "")),
+        *({"context_file": "c.txt"}, None, [*ASKED, None], OF_ANSWERS),
+    ),
     "choices": (
         *("choices", "a.jsonl", lines_of(*(json.dumps({"here": c, "of": texts}) for c, texts in CHOICES))),
         *({"text_columns": "here,of"}, None, CHOICES, OF_CHOICES),
@@ -123,10 +138,11 @@ def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager,
     (tmp_path / file).write_text(content)
     (tmp_path / "c.txt").write_bytes(CONTEXT.encode())
     flags = {**flags, "model_dir": str(models / name), "input_file": file}
-    expected = [as_json(result) for result in load(str(models / name), use_best_checkpoint=False)(texts)]
+    results = iter(load(str(models / name), use_best_checkpoint=False)([text for text in texts if text]))
+    expected = [as_json(next(results) if text else None) for text in texts]  # no text, no prediction
     run_here("predict", **flags, output_file="found.jsonl")
     found = json_lines(tmp_path / "found.jsonl")
-    assert [row.pop("id", None) for row in found] == (ids or [None] * len(texts))
+    assert [row.pop("id", None) or "" for row in found] == (ids or [""] * len(texts))
     found = [row.get("answers", row.get("prediction", row)) for row in found]
     assert json.dumps(found) == json.dumps(expected)
 
@@ -137,7 +153,9 @@ def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager,
     for row, result in zip(rows, expected, strict=True):
         cells = dict(zip(header, row, strict=True))
         best = result[0] if isinstance(result, list) else result
-        if name == "score":
+        if best is None:
+            assert not any(cells[column] for column in columns)
+        elif name == "score":
             assert cells["prediction"] == f"{best:.6f}"
         elif name == "tags":
             assert cells["words"].split() == best["words"] and cells["tags"].split() == best["tags"]
@@ -167,6 +185,34 @@ def test_of_many_labels_the_most_likely_are_written(models, load, eager, tmp_pat
         assert found["label"] == row[0] == expected[0][0] and list(found["probabilities"].items()) == expected
         assert row[2::2] == [label for label, _ in expected]
         assert list(map(float, row[3::2])) == pytest.approx([share for _, share in expected], abs=1e-6)
+
+
+def test_the_name_of_the_output_gives_its_format(models, eager, tmp_path):
+    (tmp_path / "a.tsv").write_text('id\ttext\n\t\nn"1\tthe, town\nx;\tsnow\n')
+    flags = {"model_dir": models / "score", "input_file": tmp_path / "a.tsv", "id_column": "0"}
+
+    def written(name, **more):
+        run_here("predict", **flags, **more, output_file=tmp_path / name)
+        return (tmp_path / name).read_bytes()
+
+    rows = [line.split("\t") for line in written("a.txt").decode().splitlines()]
+    assert [row[0] for row in rows] == ["id", "", 'n"1', "x;"] and rows[1][1] == ""
+    lines = written("a.csv")
+    assert lines.endswith(b"\r\n") and b'"n""1",' in lines
+    assert list(csv.reader(io.StringIO(lines.decode(), newline=""))) == rows
+    written("a.parquet")
+    table = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    assert [(row["id"], row["prediction"] and f"{row['prediction']:.6f}") for row in table] == [
+        (id_, prediction or None) for id_, prediction in rows[1:]
+    ]
+    for name, given, message in (
+        ("a.csv", "tsv", "output_format=tsv contradicts the name of output_file=.*a.csv"),
+        ("a.json", "parquet", "output_format=parquet contradicts the name"),
+        ("a.csv.gz", None, "a.csv.gz: compressed files are not written; leave out .gz"),
+        ("-", "parquet", "output_format=parquet needs output_file"),
+    ):
+        with prints_error(message):
+            run_here("predict", **flags, output_file=name, output_format=given)
 
 
 def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, version):
@@ -206,17 +252,18 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path):
     ("name", "content", "flags", "message"),
     [
         ("score", "", {}, "a.txt has no texts; give one per line or row"),
-        ("pairs", "one ||| two\nthree\n", {}, "a.txt, line 1, or below it: text 1 is 'three', but this model reads"),
+        ("pairs", "one ||| two\nthree\n", {}, "a.txt, line 2: text 0 is 'three', but this model reads"),
         ("pairs", "text\n1\n", {"input_format": "tsv"}, "line 1: no column 'second'; the columns are 'text'"),
         ("pairs", "text\tsecond\n1\t2\n3\n", {"input_format": "tsv"}, "line 3: there is no column 1"),
         (
             "score",
             "text\n1\n",
             {"input_format": "tsv", "id_column": "nr"},
-            "line 2: there is no nr, the column that id",
+            "line 1: no column 'nr'; the columns are 'text'",
         ),
-        ("choices", "a ||| b\n", {}, "line 1, or below it: the choices are 'b'; give a list of at least two"),
-        ("answers", f"who ||| {'a' * (1 << 20)}a\n", {}, "line 1, or below it: .* must have at most 1048576 bytes"),
+        ("score", "a\n", {"id_column": "nr"}, "--id_column needs a table; give --input_format"),
+        ("choices", "a ||| b\n", {}, "line 1: the choices are 'b'; give a list of at least two"),
+        ("answers", f"who ||| a\nwho ||| {'a' * (1 << 20)}a\n", {}, "line 2: .* must have at most 1048576 bytes"),
         ("score", "a\n", {"input_format": "columns"}, "input_format=columns needs a tagger; .* is a model of classifi"),
         ("tags", "a O\nb\n", {}, "a.txt, line 2: 1 column, but line 1 has 2"),
         ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.data import tables
+from official_bert.data import table_writers, tables
 from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets import named_dataset
@@ -97,6 +97,22 @@ def test_review_folders_are_read_in_a_fixed_order(tmp_path):
     assert rows[2].where == f"{tmp_path}/pos/0_9.txt"
     with pytest.raises(UserError, match="there is no folder .*/neg; .* must contain the folders neg and pos"):
         list(tables.read_review_folders(str(tmp_path / "pos")))
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "parquet"])
+def test_what_is_written_is_read_back(ending, tmp_path):
+    path, columns = str(tmp_path / f"t.{ending}"), ["a;b", "n", "x"]
+    text = 'one, "two"; three 🍋' + ("" if ending == "tsv" else "\n\tfour")
+    rows = [[None, 1, None], [text, None, 0.5], ["", 3, -1.25]]
+    assert table_writers.written_format(path, None) == ending
+    with table_writers.table_writer(path, ending, ";" if ending == "csv" else ",") as write:
+        for row in rows:
+            write(columns, row)
+    found = [row.cells for row in tables.read_table(path, ending, delimiter=";" if ending == "csv" else ",")]
+    if ending in tables.KEYED_FORMATS:
+        assert found == [dict(zip(columns, row, strict=True)) for row in rows]
+    else:
+        assert found == [columns, *(["" if cell is None else str(cell) for cell in row] for row in rows)]
 
 
 def test_blank_rows_go_at_the_end_alone(tmp_path):

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import importlib
 import itertools
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export
 from official_bert.options.option import Options, option, options
 from official_bert.options.training import FinetuningOptions
-from official_bert.support import files, writing
+from official_bert.support import files
 from official_bert.support.errors import UserError, check_installed
 from official_bert.support.manifest import find_inputs
 from official_bert.tasks.pretraining.options import RecordOptions
@@ -180,29 +179,41 @@ class TextFileOptions(TableOptions):
 
 
 @options(group="output")
-class OutputTableOptions(Options):
+class OutputTableOptions(TableOptions):
     """Flags of the commands that write a table."""
 
     output_file: str | None = option(None, "File to write.", required=True, is_output=True)
-    output_format: str = option(
-        "tsv", "tsv: a table with a header; jsonl: one JSON object per row.", choices=("tsv", "jsonl")
+    output_format: str | None = option(
+        None,
+        "tsv or csv: a table with a header; jsonl: one JSON object per row; parquet. By default that of the extension "
+        "of --output_file, or tsv.",
+        choices=FORMATS,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.table_format
+
+    @property
+    def table_format(self) -> str:
+        from official_bert.data.table_writers import written_format
+
+        return written_format(self.output_file, self.output_format)
 
 
 def write_rows(
     config: OutputTableOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str
 ) -> int:
-    """Write a table; an error leaves no partial file."""
+    """Write a table, white space in the texts of TSV as blanks; an error leaves no partial file."""
+    from official_bert.data.table_writers import table_writer
+
     number = 0
-    with writing.atomic_write(config.output_file) as sink:
-        if config.output_format == "tsv":
-            sink.write("\t".join(columns) + "\n")
+    with table_writer(config.output_file, config.table_format, config.delimiter) as write:
         for row in rows:
             number += 1
-            if config.output_format == "tsv":
-                sink.write("\t".join(" ".join(str(cell).split()) for cell in row) + "\n")
-            else:
-                sink.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+            if config.table_format == "tsv":
+                row = [" ".join(str(cell).split()) for cell in row]
+            write(columns, row)
         if not number:
             raise UserError(if_empty)
     return number

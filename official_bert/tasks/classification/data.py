@@ -13,6 +13,8 @@ from absl import logging
 
 from official_bert.data.tables import (
     Row,
+    id_column,
+    id_of,
     log_header,
     numbered_column,
     read_tsv,
@@ -24,7 +26,6 @@ from official_bert.support.errors import UserError, format_names
 if TYPE_CHECKING:
     import numpy as np
 
-ID_COLUMN = "id"
 LABEL_DELIMITER = ","  # between the labels of an example
 Column = int | str  # a 0-based number (negative: from the end), or a name in the header
 _T = TypeVar("_T")
@@ -60,6 +61,7 @@ class Split:
     is_own: bool = False
     # column of the ids to keep; optional in each row and, if given by name, in the header
     id_column: Column | None = None
+    needs_id: bool = False  # whether a table without the column of ids is an error
     language: str | None = None  # read only rows with this value in their first column
     # maps labels in the file to the labels to use
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -94,7 +96,8 @@ class Split:
 
     @property
     def _columns(self) -> dict[str, Column]:
-        columns = {name: getattr(self, name) for name in ("text_a", "text_b", "label", "guid_column")}
+        names = ("text_a", "text_b", "label", "guid_column", *["id_column"] * self.needs_id)
+        columns = {name: getattr(self, name) for name in names}
         return {name: column for name, column in columns.items() if column is not None}
 
     @functools.cached_property
@@ -108,10 +111,9 @@ class Split:
             if isinstance(column, str) or self.is_own:
                 column = numbered_column(column, header)
             numbers[field] = column
-        if isinstance(self.id_column, str):
-            others = {numbers[field] for field in self._columns}
-            found = [number for number, name in enumerate(header.cells) if name == self.id_column]
-            numbers["id_column"] = found[0] if len(found) == 1 and found[0] not in others else None
+        if self.id_column is not None and not self.needs_id:
+            number = id_column(None, header)
+            numbers["id_column"] = None if number in numbers.values() else number
         return dataclasses.replace(self, **numbers)
 
     def _selected(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
@@ -141,7 +143,7 @@ class Split:
             None if self.text_b is None else cells[self.text_b],
             None if self.label is None else self._label(row),
             row.where,
-            None if self.id_column is None else self._id(cells),
+            None if self.id_column is None else id_of(cells, self.id_column) or "",
         )
 
     def _label(self, row: Row) -> str:
@@ -162,12 +164,6 @@ class Split:
             )
         label = label.strip()
         return self.renamed_labels.get(label, label)
-
-    def _id(self, cells: list[str] | dict[str, Any]) -> str:
-        if isinstance(cells, list):
-            return "".join(cells[self.id_column : self.id_column + 1])
-        value = cells.get(self.id_column)
-        return value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
 
 
 def split_suffix(split: str) -> str:

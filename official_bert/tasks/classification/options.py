@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from official_bert.options.groups import HeadOptions, TableOptions
+from official_bert.options.groups import HeadOptions, IdOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
@@ -13,7 +13,7 @@ BALANCED = "balanced"  # a value of class_weights
 
 
 @options(group="input", affects="data")
-class ClassifierConfig(TableOptions, HeadOptions, LabellingOptions):
+class ClassifierConfig(IdOptions, HeadOptions, LabellingOptions):
     task: ClassVar[str] = "classification"
 
     data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
@@ -133,7 +133,7 @@ class ClassifierConfig(TableOptions, HeadOptions, LabellingOptions):
         if name != "custom":
             self.refuse(
                 *("eval_file", "predict_file", "text_a_column", "text_b_column", "label_column", "labels"),
-                *("multi_label", "regression", "ranking", "has_header", "delimiter"),
+                *("multi_label", "regression", "ranking", "has_header", "delimiter", "id_column"),
                 because="needs --task_name=custom",
             )
         elif not self.text_a_column:

@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import COMMA, KEYED_FORMATS, Columns, Row, known_format, read_table
+from official_bert.data.tables import COMMA, ID, KEYED_FORMATS, Columns, Row, known_format, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns, write_rows
@@ -23,7 +23,6 @@ from official_bert.support.manifest import fingerprint
 from official_bert.tasks.classification.data import (
     CORRELATIONS,
     CUSTOM,
-    ID_COLUMN,
     LABEL_DELIMITER,
     Column,
     Dataset,
@@ -76,6 +75,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
         has_header=config.has_header,
         delimiter=config.delimiter,
         is_ranking=config.ranking,
+        id_column=config.id_column,
     )
     return dataclasses.replace(dataset, labels_of=labels_of or dataset.labels_of)
 
@@ -95,6 +95,7 @@ def custom_dataset(
     has_header: bool = True,
     delimiter: str = COMMA,
     is_ranking: bool = False,
+    id_column: str | None = None,
 ) -> Dataset:
     """Define a data set of tables, whose paths are by split; unknown labels are those of the training file."""
     if label_column is None and paths.keys() - {"test"}:
@@ -103,7 +104,8 @@ def custom_dataset(
     for split, path in paths.items():
         read = functools.partial(read_table, delimiter=delimiter, has_header=has_header)
         of_split = None if split == "test" else label_column
-        splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read)
+        id_of_split = id_column if split == "test" else None
+        splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read, id_of_split)
     dataset = Dataset(CUSTOM, splits, tuple(labels or ()), problem, metrics=custom_metrics(problem, is_ranking))
     if problem == "regression":
         return dataset
@@ -132,11 +134,14 @@ def _custom_split(
     problem: Problem,
     has_header: bool,
     read: Callable[..., Iterator[Row]],
+    given_id: str | None,
 ) -> Split:
     table_format = known_format(path)  # the file may be gone when a finished run is loaded
     # Do not keep a column twice.
-    id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
-    columns = Columns([*map(str, text_columns)], None if label_column is None else str(label_column), id_column)
+    id_column = given_id or (None if ID in (*text_columns, label_column) else ID)
+    columns = Columns(
+        [*map(str, text_columns)], None if label_column is None else str(label_column), id_column, given_id
+    )
     read = functools.partial(read, table_format=table_format, columns=columns)
     if table_format in KEYED_FORMATS:
         return Split(
@@ -156,7 +161,8 @@ def _custom_split(
         read=read,
         has_header=has_header,
         is_own=True,
-        id_column=id_column if has_header else None,
+        id_column=id_column if has_header else given_id and _column(given_id, has_header),
+        needs_id=given_id is not None,
     )
 
 
@@ -293,11 +299,11 @@ def write_readable_table(
     Of more than `MOST_LABEL_COLUMNS` labels, it has the `NUM_LIKELY` most likely ones of each example.
     """
     optional = {
-        ID_COLUMN: any(example.id for example in examples),
+        ID: any(example.id for example in examples),
         "text_b": any(example.text_b is not None for example in examples),
         "label": any(example.label is not None for example in examples),
     }
-    columns = [name for name in ("guid", ID_COLUMN, "text_a", "text_b", "label") if optional.get(name, True)]
+    columns = [name for name in ("guid", ID, "text_a", "text_b", "label") if optional.get(name, True)]
     has_probability = ["probability"] if dataset.problem == "single_label" else []
     is_ranked = len(dataset.labels) > MOST_LABEL_COLUMNS
 

@@ -10,14 +10,14 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS, TEXT_LENGTHS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import find_table, read_objects
+from official_bert.data.tables import ID, find_table, read_objects
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.multiple_choice.options import Layout
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_pair
 
-_ID_COLUMNS = ("id", "example_id", "idx")  # of which an example has at most one
+_ID_COLUMNS = (ID, "example_id", "idx")  # of which an example has at most one
 LABEL = "label_ids"
 
 # N: choices per example, S: positions of a sequence.
@@ -63,7 +63,7 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
     is_labelled = split != "test"
     name = layout.files[split]
     columns = [layout.context, *([layout.question] if layout.question else []), *layout.choices]
-    columns += [layout.label] if is_labelled else []
+    columns += [layout.label] if is_labelled else [layout.id] if layout.id else []
     examples = [
         _example(row, layout, is_labelled, where)
         for path, table_format in find_files(data_dir, name)
@@ -96,6 +96,7 @@ def _rows(values: Mapping[str, Any], layout: Layout, where: str) -> Iterator[Map
 
 
 def _example(row: Mapping[str, Any], layout: Layout, is_labelled: bool, where: str) -> Example:
+    context = _text(row, layout.context, where)
     question = _text(row, layout.question, where) if layout.question else ""
     if layout.phrases is not None:
         if question not in layout.phrases:
@@ -117,8 +118,10 @@ def _example(row: Mapping[str, Any], layout: Layout, is_labelled: bool, where: s
         raise UserError(f"{where}: an example needs at least two choices, but this one has {len(texts)}")
     label = _label(_value(row, layout.label, where), names, where) if is_labelled else 0
     names = tuple(name or str(number) for number, name in enumerate(names))
+    if layout.id and not is_labelled:
+        row = {ID: _value(row, layout.id, where)}
     found = next((row[name] for name in _ID_COLUMNS if row.get(name) is not None), "")
-    return Example(_text(row, layout.context, where), question, tuple(texts), label, names, str(found))
+    return Example(context, question, tuple(texts), label, names, str(found))
 
 
 def _choices(value: Any, column: str, where: str) -> Iterator[tuple[str, str | None]]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from official_bert.options.groups import TableOptions
+from official_bert.options.groups import IdOptions
 from official_bert.options.option import option, options
 from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
@@ -25,6 +25,7 @@ class Layout:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
     delimiter: str = ","  # between the columns of CSV
+    id: str | None = None  # column of the ids of the test split; None for the first of `id`, `example_id` and `idx`
     phrases: Mapping[str, str] | None = None  # texts that replace the values of the question column
     # whether a row has lists of questions, their choices and labels, as in RACE's own files
     shares_context: bool = False
@@ -71,7 +72,7 @@ TASK_NAMES = (*LAYOUTS, "custom")
 
 
 @options(group="input", affects="data")
-class MultipleChoiceConfig(TableOptions, LabellingOptions):
+class MultipleChoiceConfig(IdOptions, LabellingOptions):
     task: ClassVar[str] = "multiple_choice"
 
     data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
@@ -133,7 +134,7 @@ class MultipleChoiceConfig(TableOptions, LabellingOptions):
         files = {split: file for split, file in files.items() if file}
         if self.task_name != "custom":
             layout = LAYOUTS[self.task_name]
-            return dataclasses.replace(layout, files={**layout.files, **files})
+            return dataclasses.replace(layout, files={**layout.files, **files}, id=self.id_column)
         return Layout(
             self.context_column,
             self.choice_names,
@@ -142,6 +143,7 @@ class MultipleChoiceConfig(TableOptions, LabellingOptions):
             files=files,
             has_header=self.has_header,
             delimiter=self.delimiter,
+            id=self.id_column,
         )
 
     @property

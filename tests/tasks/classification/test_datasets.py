@@ -470,6 +470,21 @@ def test_a_column_of_ids_that_is_read_as_text_is_no_id(tmp_path, column):
         assert (example.text_a, example.id) == ("a b", "a b" if (name, column) == ("t.jsonl", "0") else None)
 
 
+def test_a_named_column_of_ids_is_kept_and_must_exist(boats):
+    for path in boats.values():
+        options = {"text_a_column": "text", "predict_file": path, "labels": ["sail", "steam"]}
+        for column, ids in (("more", ["A.", "B, b."]), ("text", ['It "smokes.', "It leans."]), (None, ["7", ""])):
+            examples = custom_dataset(**options, id_column=column).examples(None, "test")
+            assert [example.id for example in examples] == ids
+        with pytest.raises(UserError, match="no (column|key) 'nr'; the (column|key)s are .*'kind'"):
+            custom_dataset(**options, id_column="nr").examples(None, "test")
+    options = {"text_a_column": "1", "labels": ["sail", "steam"], "has_header": False}
+    examples = custom_dataset(**options, predict_file=boats[".CSV"], id_column="0").examples(None, "test")
+    assert [example.id for example in examples] == ["kind", "steam", "sail"]
+    with pytest.raises(UserError, match="4 columns, but 10 are required"):
+        custom_dataset(**options, predict_file=boats[".CSV"], id_column="9").examples(None, "test")
+
+
 def test_own_data_without_header(tmp_path):
     path = write(tmp_path / "boats.txt", "steam\tIt smokes.\nsail\tIt leans.\nrow\tIt is slow.\n")
     dataset = custom_dataset(text_a_column="1", label_column="0", train_file=path, has_header=False)

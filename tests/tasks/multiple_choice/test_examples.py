@@ -168,3 +168,18 @@ def test_a_folder_without_files_is_refused(tmp_path):
         read_examples(str(tmp_path), LAYOUTS["race"], "train")
     with pytest.raises(UserError, match=r"dev\.jsonl: there is no file"):
         read_examples(str(tmp_path), LAYOUTS["race"], "dev")
+
+
+def test_a_named_column_of_ids_is_that_of_the_examples_to_predict(tmp_path):
+    rows = {
+        "t.csv": "id,nr,c,a,b\nx,7,sky,blue,red\n",
+        "t.jsonl": '{"id": "x", "nr": 7, "c": "sky", "a": "1", "b": "2"}\n',
+    }
+    for name, content in rows.items():
+        (tmp_path / name).write_text(content)
+        layout = Layout("c", ("a", "b"), files={"test": name})
+        for column, expected in (("nr", "7"), (None, "x")):
+            (example,) = read_examples(str(tmp_path), dataclasses.replace(layout, id=column), "test")
+            assert example.id == expected
+        with pytest.raises(UserError, match=r"line 1: .*'none'"):
+            read_examples(str(tmp_path), dataclasses.replace(layout, id="none"), "test")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from official_bert.data.tables import Columns, Row, column_number, parse_score, read_jsonl, read_tsv
 from official_bert.metrics.retrieval import check_relevant
@@ -29,7 +30,7 @@ class BeirCorpus:
     """A corpus that is read and checked anew in each iteration, without keeping it in memory."""
 
     def __init__(self, path: str, judged: Mapping[str, str]):
-        """Judged documents, by id, must occur once; their values are the places of their first judgments."""
+        """Judged documents, by id, may occur only once; their values are the places of their first judgments."""
         self._path, self._judged = path, judged
 
     def __iter__(self) -> Iterator[Passage]:
@@ -38,8 +39,16 @@ class BeirCorpus:
             if passage.id in self._judged and missing.pop(passage.id, None) is None:
                 raise UserError(f"{row.where}: an earlier document also has the _id {passage.id!r}; remove one of them")
             yield passage
-        for document, where in missing.items():
-            raise UserError(f"{where}: {self._path} has no document with the _id {document!r}")
+        if missing:
+            document, where = next(iter(missing.items()))
+            logging.warning(
+                "%s has no document with the _id %r (%s), and lacks %d of %d judged documents; they count as not found",
+                self._path,
+                document,
+                where,
+                len(missing),
+                len(self._judged),
+            )
 
 
 def read_beir(folder: str, split: str) -> tuple[dict[str, str], BeirCorpus, dict[str, dict[str, float]]]:

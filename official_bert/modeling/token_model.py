@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from absl import logging
 from keras import ops
 from typing_extensions import Self
 
@@ -134,6 +135,7 @@ class TokenModel(keras.Model):
     evaluate, predict = _guided(keras.Model.evaluate), _guided(keras.Model.predict)
 
     def __init__(self, **kwargs: Any):
+        _require_float32()
         super().__init__(autocast=False, **kwargs)  # Keras would cast all floats, including features, to int32
 
     def build_for_any_length(self) -> None:
@@ -227,6 +229,19 @@ class TokenModel(keras.Model):
         if name not in _ADVICE and hasattr(keras.Model, "__getattr__"):  # PyTorch keeps parameters there
             return super().__getattr__(name)
         raise no_attribute(self, name, _ADVICE)
+
+
+def _require_float32() -> None:
+    """Make float32 the default type of Keras: with another `floatx`, layers, losses and constants would change."""
+    if (default := keras.config.floatx()) != "float32":
+        keras.config.set_floatx("float32")
+        if keras.config.dtype_policy().name == default:  # derived from it
+            keras.config.set_dtype_policy("float32")
+        logging.warning(
+            "Keras's default type is set to float32, instead of the floatx=%s of keras.json: the models compute in "
+            "float32 unless mixed_precision or their dtype chooses another type",
+            default,
+        )
 
 
 def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, Any]:

@@ -249,6 +249,10 @@ def test_the_help_names_every_pooling(config_class):
             "--vector_size=64 exceeds the 32 components",
         ),
         ({"text_columns": "anchor,positive", "passage_prefix": "the " * 14}, "has 14 wordpieces, but --max_seq_length"),
+        (
+            {"text_columns": "anchor,positive", "train_batch_size": 1},
+            "--train_batch_size=1 with 64 examples: ",
+        ),
         ({"text_columns": "a,b", "train_file": "none.tsv"}, "none.tsv: there is no file"),
         ({"text_columns": "anchor,c", "train_file": "triplets.train.tsv"}, "no column 'c'"),
     ],

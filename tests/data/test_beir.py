@@ -40,6 +40,13 @@ def test_judged_queries_all_documents_and_judgments_are_read(collection):
     assert list(corpus) == list(corpus) == passages
 
 
+def test_a_judged_document_that_is_missing_is_a_warning(collection, caplog):
+    _, corpus, qrels = read_beir(collection(qrels=QRELS + "q1\td4\t1\n"), "test")
+    assert (len(list(corpus)), qrels["q1"]) == (3, {"d1": 2.0, "d4": 1.0})  # so that recall counts it
+    assert "corpus.jsonl has no document with the _id 'd4' (" in caplog.text
+    assert "test.tsv, line 6), and lacks 1 of 3 judged documents; they count as not found" in caplog.text
+
+
 def test_the_corpus_is_read_lazily_and_queries_without_a_relevant_document_are_counted(collection, caplog):
     folder = collection(corpus=[*CORPUS, {"text": "no id"}], qrels=QRELS + "not judged\td1\t0\n")
     assert len(list(itertools.islice(read_beir(folder, "test")[1], 3))) == 3
@@ -50,7 +57,6 @@ def test_the_corpus_is_read_lazily_and_queries_without_a_relevant_document_are_c
     ("contents", "message"),
     [
         ({"qrels": QRELS + "q3\td1\t1\n"}, r"test\.tsv, line 6: \S+queries\.jsonl has no query with the _id 'q3'"),
-        ({"qrels": QRELS + "q1\td4\t1\n"}, r"test\.tsv, line 6: \S+corpus\.jsonl has no document with the _id 'd4'"),
         ({"qrels": QRELS + "q1\td2\thigh\n"}, r"test\.tsv, line 6: the score 'high' is not a number"),
         ({"qrels": QRELS + "q1\t0\td1\t1\n"}, r"test\.tsv, line 6: found 4 columns; the header has 3"),
         ({"qrels": QRELS + "q1\td1\t1\n"}, r"line 6: query 'q1' and document 'd1' have a different score above"),

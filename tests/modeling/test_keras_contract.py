@@ -51,6 +51,30 @@ def test_no_public_model_is_left_out():
     assert found == {type(case.make()) for case in CASES.values()} | of_tasks
 
 
+def test_models_are_float32_whatever_the_default_of_keras_is(caplog):
+    batch = {"input_ids": np.arange(1, 1 + NUM_EXAMPLES * LENGTH, dtype=np.int32).reshape(NUM_EXAMPLES, LENGTH) % 7}
+
+    def fitted():
+        keras.utils.set_random_seed(1)
+        model = ClassificationModel(BertEncoder(CONFIG), num_outputs=2)
+        model.compile("adam", LOGITS_LOSS)
+        model.fit(batch, np.arange(NUM_EXAMPLES) % 2, shuffle=False, verbose=0)
+        return model.predict(batch, verbose=0)
+
+    expected = fitted()
+    policy = keras.config.dtype_policy()
+    try:
+        keras.config.set_floatx("float16")
+        keras.config.set_dtype_policy("float16")  # as Keras derives it from keras.json
+        found = fitted()
+        assert (keras.config.floatx(), keras.config.dtype_policy().name) == ("float32", "float32")
+    finally:
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy(policy)
+    assert "instead of the floatx=float16 of keras.json" in caplog.text
+    np.testing.assert_array_equal(found, expected)
+
+
 JAX_PROGRAM = """
 import pathlib
 import sys
@@ -278,6 +302,7 @@ def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
     """In a new process, importing the package is enough for loading."""
     model.save(tmp_path / "model.keras")
     program = tmp_path / "load.py"
-    program.write_text("import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)")
-    result = run_script(program, str(tmp_path / "model.keras"))
-    assert result.output == "official_bert.modeling.heads\n", result
+    for modules in ("keras, official_bert", "official_bert, keras"):
+        program.write_text(f"import sys, {modules}; print(type(keras.models.load_model(sys.argv[1])).__module__)")
+        result = run_script(program, str(tmp_path / "model.keras"))
+        assert result.output == "official_bert.modeling.heads\n", result

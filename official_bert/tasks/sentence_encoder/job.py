@@ -18,7 +18,7 @@ from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.support import writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, pluralize
 from official_bert.tasks.sentence_encoder.data import (
     Example,
     ExampleReader,
@@ -116,14 +116,16 @@ def _best_first(example: Example) -> Example:
 def retrieval(
     queries: Mapping[str, str], documents: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], vectors: Vectors
 ) -> dict[str, float]:
-    """Evaluate retrieval by the dot products of vectors; queries, documents and judgments are keyed by id."""
+    """Evaluate retrieval by the dot products of vectors; queries, documents and judgments are keyed by id.
+
+    As in BEIR, a document with the id of the query is left out: in ArguAna it is the query itself.
+    """
     texts = list(dict.fromkeys((*queries.values(), *documents.values())))
     places = {text: row for row, text in enumerate(texts)}
     corpus = [places[text] for text in documents.values()]
-    # A query and a document may have the same id.
-    names = [("document", name) for name in documents]
-    judged = {query: {("document", name): gain for name, gain in of_query.items()} for query, of_query in qrels.items()}
-    return _ranking_scores(vectors(texts), corpus, names, {query: places[queries[query]] for query in qrels}, judged)
+    return _ranking_scores(
+        vectors(texts), corpus, list(documents), {query: places[queries[query]] for query in qrels}, qrels
+    )
 
 
 def _dot_products(table: Table, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -142,7 +144,7 @@ def _ranking_scores(
 ) -> dict[str, float]:
     """Rank the rows of a table, float32 [N, D], that are a corpus for the row of each query, and score the rankings.
 
-    `names` names the rows of the corpus. A query that is in the corpus under its own name is left out of its ranking.
+    `names` names the rows of the corpus. One with the name of the query is left out of its ranking, unless it is judged.
     """
     rows, _ = nearest(table.take(corpus, axis=0), table.take(list(queries.values()), axis=0), _DEPTH + 1)
     ranked = {
@@ -198,6 +200,14 @@ class SentenceEncoderJob(FinetuningJob):
         dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
         if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
             raise UserError(f"{layout.files['train']}: no example has a negative; loss=triplet needs them")
+        if train and not config.teacher and config.loss_name in ("contrastive", "cosent"):
+            num_compared = len(train) if config.train_batch_tokens else min(len(train), config.train_batch_size)
+            if num_compared == 1 and not any(any(example.numbers[2:]) for example in train):
+                raise UserError(
+                    f"train_batch_size={config.train_batch_size} with {pluralize(len(train), 'example')}: "
+                    f"loss={config.loss_name} compares the pairs of a batch, so it is always 0 for a single pair; give "
+                    "at least two, or negatives"
+                )
         for split, pairs in (("train", train if config.loss_name == "cosent" else None), ("dev", dev)):
             if pairs and len(pairs[0].scores) == 1 and len({pair.scores for pair in pairs}) == 1:
                 raise UserError(

@@ -33,7 +33,7 @@ def test_sparse_vectors_have_the_scores_of_dense_ones():
     for some in (scored, labelled):
         assert scores_of_examples(some, vectors, None) == scores_of_examples(some, sparse_vectors, None)
     found = [
-        retrieval({"1": "a", "2": "d"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}, "2": {"1": 1.0}}, table)
+        retrieval({"q": "a", "r": "d"}, {"1": "b", "2": "c"}, {"q": {"1": 1.0}, "r": {"1": 1.0}}, table)
         for table in (vectors, sparse_vectors)
     ]
     assert found[0] == found[1] and found[0]["recall@1"] == 0.5
@@ -74,6 +74,8 @@ def test_a_pair_classifier_gets_unnormalized_vectors():
     assert scores_of_examples(examples, vectors, classify)["accuracy"] == 1.0
 
 
-def test_a_query_and_a_document_may_share_an_id():
+def test_a_document_with_the_id_of_the_query_is_left_out_unless_it_is_judged():
     found = retrieval({"1": "a"}, {"1": "b", "2": "c"}, {"1": {"1": 1.0}}, unit_vectors)
+    assert found["recall@1"] == 1.0
+    found = retrieval({"1": "a"}, {"1": "a", "2": "c"}, {"1": {"2": 1.0}}, unit_vectors)
     assert found["recall@1"] == 1.0

@@ -44,12 +44,13 @@ Public names:
     LinearWarmupThenDecay  the reference's learning rate schedule
     LinearWarmupThenCosine, LinearWarmupThenConstant    two other schedules
 
-Each is imported on first use, so that `import official_bert` is cheap. If Keras is already imported, the models are
-imported too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`, do the same work
-on files; `python -m official_bert` lists them.
+Each is imported on first use, so that `import official_bert` is cheap. When Keras is imported, before or after, the
+models are imported too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`, do the
+same work on files; `python -m official_bert` lists them.
 """
 
 import importlib
+import importlib.util
 import re
 import sys
 
@@ -83,6 +84,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
+    _register_models()
     return value
 
 
@@ -90,6 +92,41 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+_OF_KERAS = {name for name in _PUBLIC.values() if ".modeling." in name or name.endswith("optimization")}
+
+
+def _register_models() -> None:
+    """Import the models if Keras is imported: each is registered with `keras.saving` when it is defined."""
+    for name in _OF_KERAS if "keras" in sys.modules else ():
+        importlib.import_module(name)
+
+
+class _KerasFinder:
+    """A finder of `sys.meta_path` that changes only one thing: when Keras has been imported, the models are, too."""
+
+    is_asked = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != "keras" or self.is_asked:
+            return None
+        self.is_asked = True
+        try:
+            spec = importlib.util.find_spec(name)  # of the other finders
+        finally:
+            self.is_asked = False
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: object) -> None:
+                execute(module)
+                if not any(name in sys.modules for name in _OF_KERAS):  # then one of them is importing Keras
+                    _register_models()
+
+            spec.loader.exec_module = execute_and_register
+        return spec
+
+
 if "keras" in sys.modules:
-    for module_name in {name for name in _PUBLIC.values() if ".modeling." in name or name.endswith("optimization")}:
-        importlib.import_module(module_name)
+    _register_models()
+else:
+    sys.meta_path.insert(0, _KerasFinder())

@@ -14,6 +14,7 @@ import numpy as np
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, as_float32, is_training_state
 from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig
+from official_bert.config.model_formats import ADAPTER_CONFIG_FILE
 from official_bert.families.bert import GENERATOR_HEAD
 from official_bert.families.family import Rule
 from official_bert.support import text_files
@@ -23,7 +24,7 @@ _POSITIONS = "bert/embeddings/position_embeddings"
 # Arrays with one row per token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias", f"{GENERATOR_HEAD}output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
-ADAPTER_CONFIG_FILE, ADAPTER_FILE = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_FILE = "adapter_model.safetensors"  # beside the adapter_config.json
 _PREFIX = "base_model.model."
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 _TASK_TYPES = {"classifier": "SEQ_CLS", "tagger": "TOKEN_CLS", "span head": "QUESTION_ANS"}
@@ -130,9 +131,7 @@ class Adapter(NamedTuple):
 def read_adapter(folder: str) -> Adapter:
     path = os.path.join(folder, ADAPTER_CONFIG_FILE)
     values = text_files.read_json_as(path, "adapter config", _Config)
-    for key in values.keys() - _Config.__annotations__.keys() - _UNUSED_KEYS:
-        if values[key] not in (None, False, {}, []):
-            raise UserError(f"{path}: {key} is {values[key]!r:.80}; this setting of PEFT is not supported")
+    text_files.check_declared(values, dict.fromkeys(_Config.__annotations__.keys() | _UNUSED_KEYS), path)
     for key in ("r", "lora_alpha"):
         if values[key] <= 0:
             raise UserError(f"{path}: {key} is {values[key]}; it must be above 0")

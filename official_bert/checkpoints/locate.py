@@ -19,10 +19,9 @@ from official_bert.config.model_formats import (
     HUGGING_FACE,
     OBJECT_CHECKPOINT,
     SAVED_MODEL,
-    UNSUPPORTED,
     Format,
-    encoder_folder,
 )
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family import all_families
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
@@ -125,12 +124,8 @@ def _only_or_latest(folder: str, what: str) -> str:
         return os.path.join(folder, names[0])
     if model_formats.folder_format(folder) is not None:
         return folder
-    for name, kind in UNSUPPORTED.items():
-        if name in entries:
-            raise UserError(
-                f"{what} {folder} contains {name} and is {kind}, which cannot be read; give the folder of the model's "
-                f"original release (bert_model.ckpt.index) or from Hugging Face ({HF_WEIGHTS[0]})"
-            )
+    if instead := model_formats.described(folder):
+        raise UserError(f"{what} {folder} {instead}")
     if not names and (of_keras := sorted(name for name in entries if name.endswith(_OF_KERAS))):
         return os.path.join(folder, of_keras[0])  # refused by name
     if _HF_CONFIG in entries and not names:

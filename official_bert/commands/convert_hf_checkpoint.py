@@ -8,7 +8,7 @@ from absl import logging
 
 from official_bert.commands.shared.edited_model import CHECKPOINT_FILE, EditedModel, read_edited_model, write_model
 from official_bert.config.bert_config import BertConfig, check_memory
-from official_bert.config.model_formats import encoder_folder, has_modules
+from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import label_keys
 from official_bert.options.command import Command
@@ -272,7 +272,8 @@ def _read_base_model(config: HfConversionConfig) -> EditedModel:
 
 def _write_adapter(config: HfConversionConfig) -> None:
     from official_bert.checkpoints.bundle import CheckpointReader
-    from official_bert.checkpoints.editing import ADAPTER_CONFIG_FILE, ADAPTER_FILE, adapter_of
+    from official_bert.checkpoints.editing import ADAPTER_FILE, adapter_of
+    from official_bert.config.model_formats import ADAPTER_CONFIG_FILE
     from official_bert.training.run_folder import read_run_config
 
     model = _read_base_model(config)

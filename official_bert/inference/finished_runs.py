@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +12,19 @@ import numpy as np
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import open_checkpoint
-from official_bert.checkpoints.locate import BEST_FOLDER, find_config, hugging_face_folder, latest_checkpoint, locate
+from official_bert.checkpoints.locate import (
+    BEST_FOLDER,
+    find_config,
+    hugging_face_folder,
+    latest_checkpoint,
+    locate,
+    read_state,
+)
 from official_bert.checkpoints.model_garden import signatures
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import PRESET_TASK_FILE, is_sentence_encoder
+from official_bert.config.model_formats import PRESET_TASK_FILE, described
+from official_bert.config.sentence_modules import is_sentence_encoder
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.inference.functional_models import (
@@ -101,6 +110,7 @@ def export(
     *,
     tokenizer: DatasetTokenizer | None = None,
     text_names: Sequence[str] = ("text",),
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     export_format: str = "saved_model",
     export_precision: str = "float32",
     export_parallelism: int = 0,
@@ -120,6 +130,7 @@ def export(
         the keys of a dict, or by the layers that compute them.
       tokenizer: for a functional model, what makes its inputs from texts.
       text_names: for a functional model, the name of the text in requests, or two names for a model of pairs.
+      labels: for a functional model, the names of the columns of its output, or a dict from outputs to such names.
       export_dir: folder for versions of the exported model; its name becomes the model's name.
       export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, or "onnx" for ONNX Runtime and
         OpenVINO, which read ids.
@@ -143,10 +154,10 @@ def export(
         "export_parallelism": export_parallelism,
     }
     if isinstance(model, keras.Model):
-        servable: Servable | None = FunctionalServable(model, tokenizer, text_names)
+        servable: Servable | None = FunctionalServable(model, tokenizer, text_names, labels)
     else:
-        if tokenizer is not None:
-            raise UserError(f"{os.fspath(model)} has its own tokenizer; leave out tokenizer")
+        if tokenizer is not None or labels is not None:
+            raise UserError(f"{os.fspath(model)} has its own tokenizer and labels; leave out tokenizer and labels")
         path = folder_of_model(files.local_folder(os.fspath(model)))
         servable = load_functional(path)
     if servable is not None:
@@ -156,7 +167,7 @@ def export(
         return write_export(os.fspath(export_dir), servable)
     run = find_run(path)
     if run is None:
-        raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
+        raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run")
     return export_run(run.task.servable_module.servable_of_run, *_read(run, use_best_checkpoint, changes))
 
 
@@ -226,10 +237,8 @@ def load_text_encoder(
 ) -> TextEncoder:
     """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments."""
     if find_config(path) is None:
-        raise UserError(
-            f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
-            f"{BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}; check the path"
-        )
+        encoder = f"nor an encoder with its {BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}"
+        raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run, {encoder}")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     encoder = BertEncoder.from_checkpoint(folder, bert_config=changes.get("bert_config_file"), **vars(encoder_options))
     vocab_file = changes.get("vocab_file")
@@ -241,6 +250,15 @@ def load_text_encoder(
     encoder.config.check_vocabulary(tokenizer.vocabulary, f"the model in {path}")
     tokenizer.num_segments = encoder.config.num_segments
     return TextEncoder(encoder, tokenizer, head=find_head(path, encoder))
+
+
+def _no_model(path: str, lacks: str) -> UserError:
+    if read_state(path):
+        advice = f"official_bert.save_model({path!r}, trainer.model, tokenizer, labels=...)"
+        return UserError(
+            f"{path} contains checkpoints, as a Trainer writes them, but {lacks}; complete it with {advice}"
+        )
+    return UserError(f"{path} {described(path) or f'contains {lacks}; check the path'}")
 
 
 def find_version(path: str) -> str | None:
@@ -306,7 +324,7 @@ def save_model(
     model: EncoderModel | keras.Model,
     tokenizer: Tokenizer | DatasetTokenizer,
     *,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     **flags: Any,
 ) -> str:
     """Save a model like the output of a script's run, for `Predictor`, export and the scripts.
@@ -317,12 +335,13 @@ def save_model(
       'positive'
 
     Args:
-      folder: where to save; it must be new or empty.
+      folder: where to save: a new or empty folder, or the output folder of a `Trainer`, which is completed: its
+        checkpoints stay, and `Predictor`, `export` and the scripts read it then.
       model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`; or a
         functional model with a `BertEncoder`, saved in Keras's format.
       tokenizer: the tokenizer that the model was trained with; for a functional model the `DatasetTokenizer`.
       labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
-        output) and for models that find answers or words.
+        output) and for models that find answers or words. For a functional model, as in `export`.
       **flags: flags of the corresponding script with other values than the defaults, above all `max_seq_length`; for a
         classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`. For a functional
         model only `text_names`, as in `export`.
@@ -336,7 +355,7 @@ def save_model(
     folder = os.fspath(folder)
     task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
     if task is None and hasattr(model, "output_names"):
-        return save_functional(folder, model, tokenizer, **flags | ({"labels": labels} if labels is not None else {}))
+        return save_functional(folder, model, tokenizer, labels=labels, **flags)
     if task is None:
         known = ", ".join(row.model_class.__name__ for row in TASKS.values())
         raise UserError(
@@ -351,7 +370,8 @@ def save_model(
     config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
     bert_config.check_length(config.max_seq_length, "the model")
 
-    with writing.complete_folder(folder, "folder") as partial:
+    trained = latest_checkpoint(folder) if read_run_config(folder) is None else None
+    with tempfile.TemporaryDirectory() if trained else writing.complete_folder(folder, "folder") as partial:
         config_content = bert_config.to_json_string().encode()
         for name, content in ((BERT_CONFIG_FILE, config_content), (vocabulary.file_name, vocabulary.file_content)):
             with writing.atomic_write(os.path.join(partial, name), "wb") as sink:
@@ -359,14 +379,23 @@ def save_model(
         if labels is not None:
             write_labels(partial, labels)
         write_run_config(partial, config, vocabulary)
-        step = np.int64(getattr(getattr(model, "optimizer", None), "iterations", 0))
-        arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
-        checkpoint = CheckpointFolder(partial, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
+        checkpoint = trained or _save(partial, model)
         # Refuse what could not be read back.
         task.servable_module.servable_of_run(
             dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint
         )
+        for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
+            with files.open_file(os.path.join(partial, name), "rb") as source:
+                content = source.read()
+            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
+                sink.write(content)
     return folder
+
+
+def _save(folder: str, model: EncoderModel) -> str:
+    step = np.int64(getattr(getattr(model, "optimizer", None), "iterations", 0))
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
+    return CheckpointFolder(folder, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
 
 
 def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | None) -> None:

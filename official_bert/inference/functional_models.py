@@ -28,11 +28,12 @@ from official_bert.tokenization import load_tokenizer
 
 KERAS_FILE = "model.keras"
 _KERAS_JSON, _KERAS_WEIGHTS = ("config.json", "metadata.json"), "model.weights.h5"  # its members
+_LABELS = "_labels"  # after the name of an output
 # A row like those of tasks, for exports; no script trains these models.
 KERAS = TaskRow(name="keras", config_class=type(None), model_class=keras.Model, module=__name__)
 
 
-_Settings = TypedDict("_Settings", TextSettings.__annotations__, total=False)
+_Settings = TypedDict("_Settings", {**TextSettings.__annotations__, "output_labels": dict[str, list[str]]}, total=False)
 
 
 class _Description(_Settings):
@@ -46,7 +47,14 @@ class FunctionalServable(Servable):
 
     task = KERAS.name
 
-    def __init__(self, model: keras.Model, tokenize: DatasetTokenizer, text_names: Sequence[str]):
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenize: DatasetTokenizer,
+        text_names: Sequence[str],
+        labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    ):
+        """Create the servable; `labels` are the names of the columns of its output, or by name those of several."""
         if not isinstance(tokenize, DatasetTokenizer):
             raise UserError(f"tokenizer is {tokenize!r:.80}; give the DatasetTokenizer that makes the model's inputs")
         if isinstance(text_names, str) or len(text_names) not in (1, 2) or len(set(text_names)) < len(text_names):
@@ -63,10 +71,13 @@ class FunctionalServable(Servable):
             return found if isinstance(found, dict) else dict(zip(outputs, keras.tree.flatten(found), strict=True))
 
         self._run_model = run_model
+        tensors = model.output.values() if isinstance(model.output, dict) else model.outputs
+        sizes = {name: tensor.shape[1:] for name, tensor in zip(outputs, tensors, strict=True)}
+        self._labels = _checked_labels(labels, sizes)
 
     @property
     def details(self) -> Mapping[str, Any]:
-        return {"padding": self._tokenizer().padding}
+        return {"padding": self._tokenizer().padding, "output_labels": dict(self._labels)}
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
         encode, tokenizer = self._graph_tokenizer().encode_beginnings, self._tokenizer()
@@ -76,7 +87,31 @@ class FunctionalServable(Servable):
     def predict(self, inputs: Tensors) -> Tensors:
         """Return the outputs of the model by name, each [B, ...]; numbers of 16 bits as float32."""
         outputs = self._run_model(inputs)
-        return {name: tf.cast(x, tf.float32) if x.dtype.is_floating else x for name, x in outputs.items()}
+        found = {name: tf.cast(x, tf.float32) if x.dtype.is_floating else x for name, x in outputs.items()}
+        names = {f"{name}{_LABELS}": (labels, outputs[name]) for name, labels in self._labels.items()}
+        return found | {name: tf.broadcast_to(labels, tf.shape(x)) for name, (labels, x) in names.items()}
+
+
+def _checked_labels(
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None, sizes: Mapping[str, Sequence[int]]
+) -> dict[str, list[str]]:
+    """Return the labels of each output that has some; `sizes` are the shapes of the outputs without the batch."""
+    if labels is not None and not isinstance(labels, Mapping):
+        if len(sizes) > 1:
+            raise UserError(
+                f"labels: the model has the outputs {format_names(sizes)}; give a dict from output to names"
+            )
+        labels = dict.fromkeys(sizes, labels)
+    for name, names in (labels or {}).items():
+        are_names = not isinstance(names, str) and all(isinstance(label, str) for label in names)
+        if name not in sizes:
+            raise UserError(f"labels: the model has no output {name!r:.80}, only {format_names(sizes)}")
+        if not are_names or tuple(sizes[name]) != (len(set(names)),) or len(set(names)) != len(names):
+            raise UserError(
+                f"labels={names!r:.80}: the output {name!r} has the shape {[None, *sizes[name]]}; give a distinct name "
+                "for each column"
+            )
+    return {name: list(names) for name, names in (labels or {}).items()}
 
 
 def _parts_of(model: keras.Model) -> tuple[BertEncoder, Any, Sequence[str]]:
@@ -110,8 +145,13 @@ def _parts_of(model: keras.Model) -> tuple[BertEncoder, Any, Sequence[str]]:
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """Convert the outputs of a `FunctionalServable` to one dict per example."""
-    names = sorted(outputs)  # a SavedModel does not preserve order
-    return [dict(zip(names, row, strict=True)) for row in zip(*map(outputs.__getitem__, names), strict=True)]
+    named = {name for name in outputs if f"{name}{_LABELS}" in outputs and outputs[f"{name}{_LABELS}"].dtype == object}
+    names = sorted(outputs.keys() - {f"{name}{_LABELS}" for name in named})  # a SavedModel does not preserve order
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*map(outputs.__getitem__, names), strict=True)]
+    for name in named:
+        for row, labels in zip(rows, outputs[f"{name}{_LABELS}"], strict=True):
+            row[name] = dict(zip((label.decode() for label in labels), row[name].tolist(), strict=True))
+    return rows
 
 
 def folder_of_model(path: str) -> str:
@@ -144,7 +184,7 @@ def load_functional(folder: str) -> FunctionalServable | None:
         settings = {name: said[name] for name in TextSettings._fields if name in said}
         tokenizer = load_tokenizer(folder, **settings)
         tokenize = DatasetTokenizer(tokenizer, max_seq_length=said["max_seq_length"], padding=said["padding"])
-        return FunctionalServable(model, tokenize, said["text_names"])
+        return FunctionalServable(model, tokenize, said["text_names"], said.get("output_labels"))
     except UserError:
         raise
     except Exception as error:  # any kind: the file determines which layers are made, and of what
@@ -188,11 +228,17 @@ def _check_declared(path: str) -> None:
 
 
 def save_functional(
-    folder: str, model: keras.Model, tokenizer: Any, *, text_names: Sequence[str] = ("text",), **flags: Any
+    folder: str,
+    model: keras.Model,
+    tokenizer: Any,
+    *,
+    text_names: Sequence[str] = ("text",),
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    **flags: Any,
 ) -> str:
     if flags:
         raise UserError(f"{format_names(sorted(flags))}: a functional model has no such option; leave it out")
-    servable = FunctionalServable(model, tokenizer, text_names)
+    servable = FunctionalServable(model, tokenizer, text_names, labels)
     with writing.complete_folder(folder, "folder") as partial:
         with writing.atomic_write(os.path.join(partial, servable.vocabulary.file_name), "wb") as sink:
             sink.write(servable.vocabulary.file_content)

@@ -13,12 +13,18 @@ from absl import logging
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import model_folders
 from official_bert.checkpoints.safetensors import read_tensors
-from official_bert.config import model_formats
-from official_bert.config.model_formats import Prompts, has_modules, longest_text, read_modules, read_prompts
+from official_bert.config import sentence_modules
+from official_bert.config.sentence_modules import (
+    Prompts,
+    has_modules,
+    longest_text,
+    read_module,
+    read_modules,
+    read_prompts,
+)
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.option import config_from_saved
-from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.training.run_folder import RunConfig, read_run_config
@@ -37,7 +43,6 @@ _ACTIVATIONS = {
     "celu": "elu",  # by default the same
     "leakyrelu": {"module": "keras.layers", "class_name": "LeakyReLU", "config": {"negative_slope": 0.01}},
 }
-_VECTOR = "sentence_embedding"  # default input and output of a dense layer
 
 
 class SentenceHead:
@@ -52,21 +57,23 @@ class SentenceHead:
 
     @functools.cached_property
     def model(self) -> SentenceModel:
-        poolings, modules = read_modules(self._folder) if self.is_default else ((model_formats.SPLADE,), ())
+        poolings, modules, size = (
+            read_modules(self._folder) if self.is_default else ((sentence_modules.SPLADE,), (), None)
+        )
         width, layers_after, weights = self._encoder.config.hidden_size * len(poolings), [], []
         for kind, folder in modules:
-            if kind == model_formats.NORMALIZE:
+            if kind == sentence_modules.NORMALIZE:
                 layers_after.append(None)
                 continue
-            layer, arrays = (_read_dense if kind == model_formats.DENSE else _read_layer_norm)(folder, width)
+            layer, arrays = (_read_dense if kind == sentence_modules.DENSE else _read_layer_norm)(folder, width)
             layers_after.append(layer)
             weights.append(arrays)
             width = len(arrays[-1])
-        model = SentenceModel(self._encoder, poolings=poolings, layers_after=layers_after)
+        model = SentenceModel(self._encoder, poolings=poolings, layers_after=layers_after, size=size)
         for layer, arrays in zip(model.head_layers, weights, strict=True):
             layer.set_weights(arrays)
         if model.is_sparse:
-            folder = model_formats.encoder_folder(self._folder)
+            folder = sentence_modules.encoder_folder(self._folder)
             load(open_checkpoint(folder, "init_checkpoint"), model.head_weights)
         return model
 
@@ -77,14 +84,15 @@ class SentenceHead:
 
     @functools.cached_property
     def prompts(self) -> Prompts:
-        return read_prompts(self._folder) if self.is_default else model_formats.NO_PROMPTS
+        return read_prompts(self._folder) if self.is_default else sentence_modules.NO_PROMPTS
 
     @property
     def fingerprint(self) -> str:
         """A digest of everything that affects the vectors besides the encoder."""
         config = self.model.get_config()
         prompt = self.prompts.default if self.prompts.are_pooled else self.prompts[1:]
-        digest = hashlib.sha256(repr((config["poolings"], config["layers_after"], prompt)).encode())
+        size = [config["size"]] if "size" in config else []
+        digest = hashlib.sha256(repr((config["poolings"], config["layers_after"], prompt, *size)).encode())
         for weight in self.model.head_weights:
             digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
         return digest.hexdigest()
@@ -139,22 +147,16 @@ def find_head(path: str, encoder: BertEncoder) -> SentenceHead:
 
 class _DenseConfig(TypedDict, total=False):
     activation_function: str
-    module_input_name: str | None
-    module_output_name: str | None
-    use_residual: bool | None
 
 
 def _read_dense(folder: str, width: int) -> tuple[tuple[int, Any], list[np.ndarray]]:
     """Return the units and the activation, and the weights in the order of Keras."""
     file = os.path.join(folder, "config.json")
-    config = text_files.read_json_as(file, "settings of a dense layer", _DenseConfig)
+    config = read_module(folder, sentence_modules.DENSE, _DenseConfig)
     named = config.get("activation_function", "Tanh")
     name = named.rpartition(".")[2].lower()
     if name not in _ACTIVATIONS:
         raise UserError(f"{file}: the activation_function is {named!r:.80}; it must be {', '.join(_ACTIVATIONS)}")
-    sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
-    if config.get("use_residual") or sides != {_VECTOR}:
-        raise UserError(f"{file}: only layers from {_VECTOR} to {_VECTOR} without residual are supported")
     arrays = dict(read_tensors(folder))
     weight = arrays.pop("linear.weight", np.zeros((0, 0), np.float32))
     bias = arrays.pop("linear.bias", np.zeros(weight.shape[:1], np.float32))
@@ -171,4 +173,4 @@ def _read_layer_norm(folder: str, width: int) -> tuple[str, list[np.ndarray]]:
     shapes = {name: array.shape for name, array in arrays.items()}
     if shapes != dict.fromkeys(("norm.weight", "norm.bias"), (width,)):
         raise UserError(f"{folder} must contain norm.weight and norm.bias with {width} values each; it has {shapes}")
-    return model_formats.LAYER_NORM, [np.asarray(arrays[name]) for name in ("norm.weight", "norm.bias")]
+    return sentence_modules.LAYER_NORM, [np.asarray(arrays[name]) for name in ("norm.weight", "norm.bias")]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
-from official_bert.config.model_formats import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair

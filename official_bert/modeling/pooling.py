@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from official_bert.config.model_formats import SPLADE, SPLADE_POOLINGS
+from official_bert.config.sentence_modules import SPLADE, SPLADE_POOLINGS
 from official_bert.support.errors import UserError
 
 # Choices of `feature_layers`: layers counted from the end, and how they are combined.

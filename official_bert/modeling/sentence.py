@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import TEXT_LENGTHS
-from official_bert.config.model_formats import LAYER_NORM, SPLADE_POOLINGS
+from official_bert.config.sentence_modules import LAYER_NORM, SPLADE_POOLINGS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.blocks import gelu_erf
 from official_bert.modeling.encoder import BertEncoder
@@ -46,6 +46,7 @@ class SentenceModel(EncoderModel):
         *,
         poolings: Sequence[str] = ("mean",),
         layers_after: Sequence[tuple[int, Any] | str | None] = (),
+        size: int | None = None,
         name: str = "sentence",
         **kwargs: Any,
     ):
@@ -58,6 +59,7 @@ class SentenceModel(EncoderModel):
             possible, use the masked-LM head; the others use the last layer.
           layers_after: the layers after pooling: the units and activation of each dense layer, "LayerNorm" for a layer
             normalization, or None for normalization to length 1.
+          size: number of first components to which vectors are truncated at the end; None for all.
           name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -71,6 +73,7 @@ class SentenceModel(EncoderModel):
         self.poolings = tuple(poolings)
         self._layers_after = [tuple(layer) if isinstance(layer, list) else layer for layer in layers_after]
         self._options = {"poolings": self.poolings, "layers_after": self._layers_after}
+        self._options |= {} if size is None else {"size": size}
         config = encoder.config
         self.width = config.hidden_size * sum(
             layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
@@ -102,12 +105,13 @@ class SentenceModel(EncoderModel):
                 made.build((None, self.width))
                 self.head_layers.append(made)
                 self.width = made.compute_output_shape((None, self.width))[-1]
+        self.width = min(self.width, size or self.width)
         self.build_for_any_length()
 
     @property
     def is_normalized(self) -> bool:
-        """True if the last layer scales vectors to length 1."""
-        return bool(self._layers_after) and self._layers_after[-1] is None
+        """True if the last layer scales vectors to length 1, and they are not truncated then."""
+        return bool(self._layers_after) and self._layers_after[-1] is None and "size" not in self._options
 
     @property
     def head_weights(self) -> list[keras.Variable]:
@@ -142,11 +146,11 @@ class SentenceModel(EncoderModel):
         return ops.cast(ops.concatenate(vectors, axis=-1), "float32")
 
     def after_pooling(self, vector: Any) -> Any:
-        """Apply the layers and normalization: float32 [B, hidden size * K] to [B, D]."""
+        """Apply the layers and normalization, and truncate: float32 [B, hidden size * K] to [B, D]."""
         layers = iter(self.head_layers)
         for layer in self._layers_after:
             vector = next(layers)(vector) if layer else normalized(vector)
-        return vector
+        return vector[..., : self.width]
 
     def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int, training: bool):
         """Pool the outputs of the encoder's layers: float [B, hidden size * K]."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import SPLADE
+from official_bert.config.sentence_modules import SPLADE
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.option import (
     MAX_AXIS,

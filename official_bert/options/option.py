@@ -133,7 +133,7 @@ class Options:
                 _check_path(field.name, getattr(self, field.name))
         self._check_required()
         for field in fields:
-            _check_limits(field.name, getattr(self, field.name), field.metadata)
+            check_limits(f"--{field.name}", getattr(self, field.name), field.metadata)
 
     @property
     def output_files(self) -> list[str]:
@@ -185,8 +185,9 @@ def _check_path(name: str, value: str | None) -> None:
             raise UserError(f"--{name}={value}: {existing} is a file, not a folder; name a folder")
 
 
-def _check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    given = f"--{name}={value}"
+def check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raise UserError unless a value has the limits of an `option`."""
+    given = f"{name}={value}"
     if limits["choices"] is not None and value is not None and value not in limits["choices"]:
         raise UserError(f"{given}: must be one of {', '.join(limits['choices'])}")
     if isinstance(value, bool) or not isinstance(value, int | float):

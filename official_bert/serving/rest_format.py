@@ -1,7 +1,8 @@
 """TensorFlow Serving's REST format: JSON requests to arrays, and arrays to JSON responses; and protocol buffers.
 
 The format is documented at https://www.tensorflow.org/tfx/serving/api_rest: rows (`instances`, answered by
-`predictions`) or columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes.
+`predictions`) or columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes, which outputs are whose
+names end in `_bytes`.
 """
 
 import base64
@@ -228,7 +229,7 @@ def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
     """Return the JSON response, in the form of its request."""
-    columns = {name: _plain(values) for name, values in outputs.items()}
+    columns = {name: _plain(values, is_text=not name.endswith("_bytes")) for name, values in outputs.items()}
     (first, *others) = columns.values()
     if not is_in_rows:
         answer = {"outputs": columns if others else first}
@@ -320,9 +321,11 @@ def _as_bytes(name: str, value: Any) -> bytes:
     raise RequestError(f"{name} must have strings, not {kind}")
 
 
-def _plain(values: np.ndarray) -> Any:
+def _plain(values: np.ndarray, *, is_text: bool) -> Any:
     if values.dtype.kind != "O":
         return values.tolist()
     texts = np.empty(values.size, object)
-    texts[:] = [text.decode("utf-8", "replace") for text in values.flat]
+    texts[:] = [
+        text.decode("utf-8", "replace") if is_text else {"b64": base64.b64encode(text).decode()} for text in values.flat
+    ]
     return texts.reshape(values.shape).tolist()

@@ -17,7 +17,7 @@ from absl import logging
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.config.model_formats import SPLADE_POOLINGS
+from official_bert.config.sentence_modules import SPLADE_POOLINGS
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Admission, Arrays, Batcher, BatchObserver
 from official_bert.serving.exports import (

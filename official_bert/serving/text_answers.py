@@ -26,7 +26,7 @@ from official_bert.tokenization.sequences import join_texts, truncate_and_join
 from official_bert.tokenization.tokenizer import pad
 
 VECTORS = "vectors"
-_SCORES, _CLASSES = "scores", ("logits", "probabilities", "classes")
+_SCORES, _RAW, _CLASSES = "scores", "raw_scores", ("logits", "probabilities", "classes")
 _PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # splits a text between words
 _SMALLEST_LENGTH = 1e-12  # avoids a division by zero when a vector is normalized
 _MOST_IDS = 1 << 31
@@ -217,7 +217,7 @@ async def relevance(version: ServedVersion, query: bytes, texts: Sequence[bytes]
         ids = await version.aside(parts["input_ids"].size, lambda: _paired(reading, parts, truncate))
     outputs = await version.predict_ids(ids)
     if _SCORES in outputs:
-        return outputs[_SCORES].astype(np.float32)
+        return outputs.get(_RAW, outputs[_SCORES]).astype(np.float32)
     first, second = reading.labels
     sign = -1 if second == f"not_{first}" else 1
     return sign * (outputs["logits"][:, 1] - outputs["logits"][:, 0]).astype(np.float32)
@@ -236,7 +236,7 @@ async def classify(
     rows = [[*row, *[b""] * (len(reading.text_names) - len(row))] for row in rows]
     outputs = await version.predict_ids(await _read_texts(version, reading, rows, truncate))
     if _SCORES in outputs:
-        scores = outputs[_SCORES].astype(np.float64)
+        scores = outputs.get(_RAW, outputs[_SCORES]).astype(np.float64)
         return [[("LABEL_0", score)] for score in (scores if is_raw else sigmoid(scores)).tolist()]
     return by_rank(outputs["classes"], outputs["logits" if is_raw else "probabilities"])
 

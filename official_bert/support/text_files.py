@@ -16,7 +16,7 @@ import re
 import types
 import typing
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import IO, Any, TypeVar
 
 from official_bert.support import files
@@ -270,6 +270,21 @@ def read_json_as(path: str, what: str, schema: type[Schema], *, max_bytes: int =
     values = read_json(path, what, max_bytes=max_bytes)
     check_json(values, schema, path)
     return values
+
+
+def check_declared(
+    declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str = ""
+) -> None:
+    """Raise UserError for a setting that is not known, unless it is unset, or has none of the known values.
+
+    The values of `known` are the known values of its keys, or None for any value.
+    """
+    for name, value in declared.items():
+        values = known.get(name, ())
+        is_unset = bool(known) and name not in known and value in (None, False, {}, [])
+        if not (is_unset or values is None or any(type(value) is type(right) and value == right for right in values)):
+            name = f"{place}.{name}" if place else name
+            raise UserError(f"{path}: {name} is {value!r:.80}, which is not supported for this kind of model")
 
 
 _type_hints = functools.cache(typing.get_type_hints)  # takes most of the time of a check

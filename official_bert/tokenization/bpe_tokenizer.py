@@ -15,7 +15,6 @@ from official_bert.tokenization.hf_tokenizer import (
     AddedToken,
     TokenizerConfig,
     TokenizerJson,
-    check_declared,
     check_folder,
     complete_token,
     read_added_tokens,
@@ -24,7 +23,7 @@ from official_bert.tokenization.hf_tokenizer import (
     tokenizer_json,
 )
 from official_bert.tokenization.tokenizer import EncodingWithOffsets, Tokenizer, encodable, to_unicode
-from official_bert.tokenization.vocab import CLS, LAYOUT, NAMES, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.vocab import CLS, LAYOUT, MASK, NAMES, PAD, SEP, UNK, Vocabulary
 
 _PREFIX_KEY = "add_prefix_space"
 _FOR_UNKNOWN = ("unk_token", "fuse_unk", "byte_fallback")
@@ -121,8 +120,10 @@ class BpeVocabulary(Vocabulary):
                     f"{vocab_file}: the added token {token['content']!r:.80} has another id in the vocabulary"
                 )
         _check(vocab_file, pieces, merges)
+        takes_space = [token.get("lstrip", True) for token in added if token["content"] == NAMES[MASK]]
         added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
         made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
+        made.mask_takes_space = all(takes_space)
         check_folder(made, values)
         return made
 
@@ -254,7 +255,7 @@ def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list,
     if step is None:
         raise UserError(f"{path} has no pre_tokenizer; that of a byte-level BPE like RoBERTa's is ByteLevel")
     has_all = model["vocab"].keys() >= _BYTES.keys()  # then no text has an unknown part
-    check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
+    text_files.check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     return dict(model["vocab"]), merges, step.get(_PREFIX_KEY, False)
 

@@ -2,7 +2,7 @@
 
 import base64
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
 from official_bert.config.model_formats import vocabulary_folders
@@ -18,6 +18,7 @@ SPECIALS = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
 }  # fmt: skip
 ADDED_TOKENS_FILE, SPECIALS_FILE = "added_tokens.json", "special_tokens_map.json"
+_GENERIC = {"PreTrainedTokenizer", "TokenizersBackend"}  # classes that only follow the tokenizer.json
 JAPANESE = "BertJapaneseTokenizer"  # the class that splits texts with MeCab
 _MOST_DIGITS_OF_AN_ID = 9
 WORDPIECE = "WordPiece"
@@ -91,8 +92,12 @@ class TokenizerJson(TypedDict, total=False):
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
     post_processor: dict[str, Any] | None
+    truncation: dict[str, Any] | None
 
 
+# All keys of a `tokenizer.json`, and the sides on which long texts may be truncated.
+_TOKENIZER = dict.fromkeys((*TokenizerJson.__annotations__, "version", "padding", "decoder"))
+_RIGHT = (None, "right", "Right")
 _Special = str | AddedToken
 # A `tokenizer_config.json`.
 TokenizerConfig = TypedDict(
@@ -103,6 +108,7 @@ TokenizerConfig = TypedDict(
         **dict.fromkeys(("keep_accents", "add_prefix_space", "do_word_tokenize"), bool | None),
         **dict.fromkeys((*SPECIALS, "bos_token", "eos_token"), _Special | None),
         **dict.fromkeys(("model_max_length", "type_vocab_size"), float | None),  # the latter in a config.json
+        "truncation_side": str | None,
         "never_split": list[str] | None,
         "mecab_kwargs": dict[str, Any] | None,
         "additional_special_tokens": list[_Special] | None,
@@ -152,7 +158,7 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
         known |= {"word_tokenizer_type": {"basic", "mecab"}, "subword_tokenizer_type": {"wordpiece", "character"}}
     for key, names in known.items():
         value = config.get(key) or model.get(key)
-        if value is not None and value.removesuffix("Fast") not in names | {"PreTrainedTokenizer", "TokenizersBackend"}:
+        if value is not None and value.removesuffix("Fast") not in names | _GENERIC:
             raise UserError(
                 f"{folder}: {key} is {value!r:.80}, which is not supported. For text that another program split into "
                 "words, copy config.json (without tokenizer_class), weights and vocab.txt to another folder and give "
@@ -160,10 +166,24 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
             )
     names = {key: (None, vocabulary.name_of(special)) for key, special in SPECIALS.items()}
     for specials in (config, read_tokenizer_config(folder, SPECIALS_FILE)):
-        check_declared({key: content_of(specials.get(key)) for key in SPECIALS}, names, folder)
-    if values is None or values.get("post_processor") is None:
+        text_files.check_declared({key: content_of(specials.get(key)) for key in SPECIALS}, names, folder)
+    text_files.check_declared({"truncation_side": config.get("truncation_side")}, {"truncation_side": _RIGHT}, folder)
+    if values is None:
         return
     path, (cls, sep) = path if path.endswith(".json") else os.path.join(folder, TOKENIZER_FILE), vocabulary.ends
+    if os.path.basename(path) == TOKENIZER_FILE:
+        text_files.check_declared(values, _TOKENIZER, path)
+        side = {"direction": (values.get("truncation") or {}).get("direction")}
+        text_files.check_declared(side, {"direction": _RIGHT}, path, "truncation")
+    if values.get("post_processor") is None:
+        named = config.get("tokenizer_class") or ""
+        if named.removesuffix("Fast") in _GENERIC and os.path.basename(path) == TOKENIZER_FILE:
+            raise UserError(
+                f"{path}: post_processor is missing, so {named} adds no special tokens, which is not supported; if the "
+                "model was trained with them, set the tokenizer_class of its family in tokenizer_config.json, such as "
+                "BertTokenizer"
+            )
+        return
     older = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
     steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != "ByteLevel"]
     layouts = [vocabulary.layout] + [{**vocabulary.layout, "second_segment": 0}] * (model.get("type_vocab_size") == 1)
@@ -172,7 +192,7 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
         template = {key: [values[key] for values in templates] for key in templates[0]}
         if step.get("type") == older:
             template = {"type": None, "cls": (cls,), "sep": (sep,), "trim_offsets": None, "add_prefix_space": None}
-        check_declared(step, template, path, place)
+        text_files.check_declared(step, template, path, place)
     if len(steps) != 1:
         raise UserError(f"{path}: post_processor has {len(steps)} steps that add special tokens; there must be one")
 
@@ -197,23 +217,12 @@ def read_steps(
             kind = str(step.get("type"))
             if kind == "Replace":
                 kind = _SPACES if "Regex" in str(step.get("pattern")) else _QUOTES
-            check_declared(step, {"type": None, **kinds[kind]} if kind in kinds else {}, path, place)
+            text_files.check_declared(step, {"type": None, **kinds[kind]} if kind in kinds else {}, path, place)
             later = [*kinds][[*kinds].index(kind) :]
             if not found.keys().isdisjoint(later) and kind != _QUOTES:
                 raise UserError(f"{path}: {place} ({kind}) comes too late, or twice")
             found[kind] = step
     return found
-
-
-def check_declared(
-    declared: Mapping[str, Any], known: Mapping[str, Collection | None], path: str, place: str = ""
-) -> None:
-    """Raise UserError for a key that is not known, or whose value is not one of the known ones; None for any value."""
-    for name, value in declared.items():
-        values = known.get(name, ())
-        if values is not None and not any(type(value) is type(right) and value == right for right in values):
-            name = f"{place}.{name}" if place else name
-            raise UserError(f"{path}: {name} is {value!r:.80}, which is not supported for this kind of model")
 
 
 def template_of(cls: Sequence, sep: Sequence, *, num_between: int, second_segment: int) -> dict[str, Any]:
@@ -323,7 +332,7 @@ def _check_folder(folder: str, values: TokenizerJson | None, vocabulary: Any) ->
     if values is None:
         return
     path, ids = os.path.join(folder, TOKENIZER_FILE), values["model"]["vocab"]
-    check_declared(values["model"], _WORDPIECE_MODEL, path, "model")
+    text_files.check_declared(values["model"], _WORDPIECE_MODEL, path, "model")
     text_files.check_json(ids, dict[str, int], path, "model.vocab")
     different = next((token for token in ids if ids[token] != token_to_id.get(token.strip())), None)
     if different is not None:
@@ -379,7 +388,7 @@ def read_unigram(tokenizer_file: str) -> Unigram:
     if type(pieces) is not list or not all(type(piece) is list and [*map(type, piece)] in kinds for piece in pieces):
         raise UserError(f"{tokenizer_file}: model.vocab must be a list of tokens with their scores")
     unknown = next((index for index, (name, _) in enumerate(pieces) if name == _UNKNOWN), None)
-    check_declared(model, {**_UNIGRAM_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
+    text_files.check_declared(model, {**_UNIGRAM_MODEL, "unk_id": (unknown,)}, tokenizer_file, "model")
     found = read_steps(content, _UNIGRAM_STEPS, tokenizer_file)
     if "Metaspace" not in found or not ("WhitespaceSplit" in found or {"Strip", _SPACES} <= found.keys()):
         raise UserError(f"{tokenizer_file}: pre_tokenizer does not treat spaces as a SentencePiece model does")

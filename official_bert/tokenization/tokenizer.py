@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from typing_extensions import Self
 
-from official_bert.config.model_formats import encoder_folder
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family, all_families, load_class
 from official_bert.support import files
-from official_bert.support.errors import UserError, no_attribute
+from official_bert.support.errors import UserError, import_tensorflow, no_attribute
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.tokenizer_files import check_casing, find_settings, find_vocabulary, kind_of_file
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
@@ -26,18 +26,21 @@ if TYPE_CHECKING:
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
 
-# Arguments of transformers, with the value that means what this tokenizer does, and advice for the others.
-_OTHER_ARGUMENTS: dict[str, tuple[Any, str]] = {
-    "truncation": (True, "texts are always truncated to max_seq_length"),
-    "add_special_tokens": (True, "for ids without [CLS] and [SEP], call tokenizer.encode(text)"),
-    "return_tensors": ("np", "the results are NumPy arrays, which all models read"),
-    "return_offsets_mapping": (False, "for offsets, call tokenizer.encode_with_offsets(text)"),
+# Arguments of transformers, with the values that mean what this tokenizer does, and advice for the others.
+_OTHER_ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "truncation": ((True,), "texts are always truncated to max_seq_length"),
+    "add_special_tokens": ((True,), "for ids without [CLS] and [SEP], call tokenizer.encode(text)"),
+    "return_tensors": (("np", "tf", None), "the results are NumPy arrays, which all models read, or tensors with 'tf'"),
+    "return_attention_mask": ((True, None), "the mask is always returned, as input_mask"),
+    "return_token_type_ids": ((True, None), "the segments are always returned, as segment_ids"),
+    "return_offsets_mapping": ((False,), "for offsets, call tokenizer.encode_with_offsets(text)"),
 }
 _ADVICE = {  # for attributes of tokenizers in transformers
     **dict.fromkeys(("encode_plus", "batch_encode_plus"), "tokenizer(texts)"),
-    **dict.fromkeys(("batch_decode", "detokenize", "convert_tokens_to_string"), "decode(ids), once for each sequence"),
-    **dict.fromkeys(("get_vocab", "get_vocabulary", "token_to_id", "id_to_token"), "the dicts vocab and inv_vocab"),
-    **dict.fromkeys(("cls_token", "sep_token", "pad_token", "mask_token", "unk_token"), "vocabulary.name_of('[CLS]')"),
+    **dict.fromkeys(("detokenize", "convert_tokens_to_string"), "decode(ids)"),
+    **dict.fromkeys(("get_vocabulary", "token_to_id", "id_to_token"), "the dicts vocab and inv_vocab"),
+    "bos_token": "cls_token",
+    "eos_token": "sep_token",
     "save_pretrained": "official_bert.save_model, which saves a model with its tokenizer",
 }
 
@@ -138,6 +141,14 @@ def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0
         arrays[1, row, :end] = 1
         arrays[2, row, :end] = np.frombuffer(sequence.segment_ids, np.uint8)
     return dict(zip(("input_ids", "input_mask", "segment_ids"), arrays, strict=True))
+
+
+def _special_name(special: str) -> Any:
+    def name_of(self: "Tokenizer") -> str:
+        """Return the text of a special token in the vocabulary."""
+        return self.vocabulary.name_of(special)
+
+    return property(name_of)
 
 
 class Tokenizer(abc.ABC):
@@ -303,7 +314,8 @@ class Tokenizer(abc.ABC):
     def mask_pattern(self) -> re.Pattern[str]:
         """Pattern of a masked wordpiece in a text; that of RoBERTa includes the space before it."""
         name = self.vocabulary.name_of(MASK)
-        others = rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(name)})"
+        space = r"[ \t\r\n]*" if self.vocabulary.mask_takes_space else ""
+        others = rf"{space}(?:{re.escape(MASK)}|{re.escape(name)})"
         return re.compile(re.escape(MASK) if name == MASK else others)
 
     def __len__(self) -> int:
@@ -314,6 +326,7 @@ class Tokenizer(abc.ABC):
     from_pretrained = from_preset = from_folder
     vocab_size = property(__len__)
     cls_token_id, sep_token_id, pad_token_id, mask_token_id, unk_token_id = cls_id, sep_id, pad_id, mask_id, unk_id
+    cls_token, sep_token, pad_token, mask_token, unk_token = map(_special_name, (CLS, SEP, PAD, MASK, UNK))
 
     if not TYPE_CHECKING:
 
@@ -322,7 +335,7 @@ class Tokenizer(abc.ABC):
 
     def __call__(
         self,
-        texts: Text | Iterable[TextOrPair],
+        texts: Text | Iterable[TextOrPair] = (),
         text_pairs: Text | Iterable[Text | None] | None = None,
         *,
         max_seq_length: int = 512,
@@ -339,8 +352,8 @@ class Tokenizer(abc.ABC):
           max_seq_length: maximum length of a sequence, including [CLS] and [SEP]. Longer texts are truncated at their
             end; in a pair, always the longer one. The default is that of the released models.
           padding: "longest" or True pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
-          **others: arguments of transformers: `max_length` and `text_pair`, and others with the value that means what
-            this tokenizer does: `truncation=True`.
+          **others: arguments of transformers: `text`, `text_pair`, `max_length`, `return_tensors="tf"` for TensorFlow's
+            tensors, and others with the value that means what this tokenizer does: `truncation=True`.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S]: `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`,
@@ -352,14 +365,18 @@ class Tokenizer(abc.ABC):
         """
         max_seq_length = others.pop("max_length", max_seq_length)
         text_pairs = others.pop("text_pair", text_pairs)
+        texts = others.pop("text", texts)
         for name, value in others.items():
-            meant, advice = _OTHER_ARGUMENTS.get(name, (..., "there is no such argument; leave it out"))
-            if value != meant:
+            meant, advice = _OTHER_ARGUMENTS.get(name, ((), "there is no such argument; leave it out"))
+            if value not in meant:
                 raise UserError(f"{name}={value!r:.80}: {advice}")
         if padding not in ("longest", "max_length", True):
             raise UserError(f"padding={padding!r:.80} must be 'longest' or 'max_length'")
         sequences = self.sequences(texts, text_pairs, max_seq_length=max_seq_length)
-        return pad(sequences, max_seq_length if padding == "max_length" else None, self.specials.pad_id)
+        batch = pad(sequences, max_seq_length if padding == "max_length" else None, self.specials.pad_id)
+        if others.get("return_tensors") == "tf":
+            return {name: import_tensorflow("return_tensors='tf'").constant(rows) for name, rows in batch.items()}
+        return batch
 
     def sequences(
         self,
@@ -413,6 +430,14 @@ class Tokenizer(abc.ABC):
             left_out = {self.vocabulary.name_of(special) for special in (CLS, SEP, PAD)}
             tokens = [token for token in tokens if token not in left_out]
         return self.vocabulary.joined(tokens)
+
+    def batch_decode(self, sequences: Iterable[Sequence[int]], skip_special_tokens: bool = True) -> list[str]:
+        """Turn the ids of several sequences into texts; see `decode`."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return a copy of `vocab`."""
+        return dict(self.vocab)
 
 
 def read_vocabulary(flags: "TokenizerOptions") -> Vocabulary:

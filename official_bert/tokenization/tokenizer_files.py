@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from official_bert.config import model_formats
-from official_bert.config.model_formats import read_encoder_settings
+from official_bert.config.sentence_modules import read_encoder_settings
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import FAMILIES, FAMILY_KEY, MODEL_TYPE, all_families, load_class, load_family
 from official_bert.support import files, text_files
@@ -180,6 +180,8 @@ def find_vocabulary(folder: str) -> str:
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
     path = try_find_vocabulary(folder)
     if path is None:
+        if instead := model_formats.described(folder):
+            raise UserError(f"{folder} {instead}")
         names = [*_vocabulary_files(folder), *model_formats.vocabulary_folders(folder)]
         raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(names)} exists")
     return path

@@ -119,6 +119,7 @@ class Vocabulary:
         self.id_to_token = {index: token for token, index in self.token_to_id.items()}  # dict
         self.source = source  # the file, for messages
         self.declared: dict[str, bool] = {}  # text settings in the file
+        self.mask_takes_space = self.marker != CONTINUATION  # whether a mask in a text includes the space before it
         if added:
             self.file_name = WORDPIECE_FILE
 
@@ -206,7 +207,7 @@ class Vocabulary:
     @property
     def specials_as_added(self) -> list[dict[str, Any]]:
         """The special tokens in the form of a `tokenizer.json`; a mask may include the space before it."""
-        mask = self.name_of(MASK) if self.marker != CONTINUATION else None
+        mask = self.name_of(MASK) if self.mask_takes_space else None
         return [
             {"id": self.token_to_id[name], **complete_token({"content": name}, lstrip=name == mask, special=True)}
             for name in sorted(self.names_of_specials & self.token_to_id.keys(), key=self.token_to_id.get)

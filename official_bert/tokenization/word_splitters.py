@@ -12,9 +12,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from official_bert.support import text_files
 from official_bert.support.errors import UserError, require
 from official_bert.tokenization import characters
-from official_bert.tokenization.hf_tokenizer import JAPANESE, TokenizerConfig, check_declared
+from official_bert.tokenization.hf_tokenizer import JAPANESE, TokenizerConfig
 from official_bert.tokenization.vocab import UNK
 
 _KIWI, _MECAB, _LOWER, _CHARACTERS = "kiwi", "mecab", "lower", "characters"
@@ -83,7 +84,7 @@ def morphemes_of(config: TokenizerConfig, path: str) -> str | None:
         return None
     values = config.get("mecab_kwargs") or {}
     known = {"mecab_dic": _DICTIONARIES.values(), "mecab_option": (None, ""), "normalize_text": (True,)}
-    check_declared(values, known, path, "mecab_kwargs")
+    text_files.check_declared(values, known, path, "mecab_kwargs")
     steps = {_LOWER: config.get("do_lower_case"), _CHARACTERS: is_of_characters}
     return ",".join([f"{_MECAB}-{values.get('mecab_dic', 'unidic_lite')}", *filter(steps.get, steps)])
 

@@ -52,7 +52,7 @@ class Trainer:
         task: Task,
         strategy: tf.distribute.Strategy | Cluster | None = None,
         *,
-        seed: int,
+        seed: int = 12345,
         use_xla: bool = False,
         backend: str = TENSORFLOW,
     ):
@@ -68,6 +68,11 @@ class Trainer:
         Raises:
           UserError: Keras uses another backend, or XLA is requested for several devices.
         """
+        if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("build_model", "losses")):
+            raise UserError(
+                f"task is {task!r:.80}; give an object with build_model, losses and predictions (official_bert.Task); "
+                "the data is an argument of train"
+            )
         if not isinstance(strategy, Cluster):
             strategy = open_cluster(strategy, use_xla=use_xla, backend=backend)
         self.task = task
@@ -110,6 +115,11 @@ class Trainer:
           KeyboardInterrupt: Ctrl-C stopped training, after saving a checkpoint.
           UserError: a checkpoint does not match, or a loss is not finite.
         """
+        if not callable(batches):
+            raise UserError(
+                f"batches is {batches!r:.80}; give a function from the number of examples used so far to the remaining "
+                "batches"
+            )
         if self.cluster.is_chief:
             writing.make_folders(output_dir)
         self.cluster.wait()  # until it exists

@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert.checkpoints.locate import locate, model_folders
 from official_bert.config.bert_config import BertConfig, check_memory
-from official_bert.config.model_formats import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.groups import ModelOptions
 from official_bert.options.option import flags_affecting

@@ -3,6 +3,8 @@
 import abc
 import dataclasses
 import functools
+import numbers
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,15 +22,19 @@ from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.heads import EncoderModel
 from official_bert.modeling.sentence import normalized
 from official_bert.modeling.token_model import complete_inputs, is_needed
+from official_bert.options.option import check_limits
 from official_bert.options.training import TrainingOptions
+from official_bert.support.errors import UserError
 
 Tensor = Any  # a tensor of Keras's backend
+_NUMBERS = {int: numbers.Integral, float: numbers.Real}
+_MINIMUMS = {"num_train_steps": 1, "num_warmup_steps": 0, "num_trained_layers": 0, "eval_steps": 0}
 TEACHER_LOGITS = "teacher_logits"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Length and speed of training, and what to save. Settings that are flags have the same names.
+    """Length and speed of training, and what to save. Settings that are flags have the same names and limits.
 
     Attributes:
       train_batch_size: examples per step, over all replicas; None for variable batch sizes, which count examples.
@@ -77,6 +83,21 @@ class TrainingPlan:
     nan_policy: str = "stop"
     log_steps: int = 100
     eval_steps: int | None = None
+
+    def __post_init__(self):
+        limits = {field.name: field.metadata for field in dataclasses.fields(TrainingOptions)}
+        for name, minimum in _MINIMUMS.items():
+            limits[name] = {**limits["log_steps"], "minimum": minimum}
+        for field in dataclasses.fields(self):
+            value, kinds = getattr(self, field.name), typing.get_args(field.type) or (field.type,)
+            if (kind := kinds[0]) in _NUMBERS and not (value is None and type(None) in kinds):
+                if isinstance(value, bool) or not isinstance(value, _NUMBERS[kind]):
+                    what = "a whole number" if kind is int else "a number"
+                    raise UserError(f"{field.name} is {value!r:.80}; it must be {what}")
+                check_limits(field.name, value, limits[field.name])
+        check_limits("nan_policy", self.nan_policy, limits["nan_policy"])
+        if self.end_learning_rate > self.learning_rate:
+            raise UserError(f"end_learning_rate={self.end_learning_rate} is above learning_rate={self.learning_rate}")
 
     @classmethod
     def from_config(cls, config: TrainingOptions, **others: Any) -> Self:

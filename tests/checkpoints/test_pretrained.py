@@ -1,6 +1,7 @@
 """Loading models from every kind of folder, and saving them."""
 
 import dataclasses
+import json
 import os
 import shutil
 
@@ -10,10 +11,13 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.finished_runs import export
+from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
+from official_bert.tokenization import load_tokenizer
 from tests.conftest import GOLDEN, golden_arrays
 
 KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"
@@ -87,12 +91,28 @@ def test_the_architecture_can_be_given(released, tmp_path):
 def test_errors_speak_of_the_path(tmp_path, model_dir):
     tf_messages = {
         "absent": "path .*absent: no such checkpoint",
-        ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
+        "empty": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
         "keras": "path .*keras/bert.h5 is not a checkpoint; .* weights of keras-bert and bert-for-tf2 can be converted",
         "half": "path .*half has a config.json, but neither weights .model.safetensors or .* download all its files",
         "flax": "path .*flax contains flax_model.msgpack and is a Hugging Face model only for Flax, .* give the",
+        "trainer": r"has no model itself, but in 'checkpoint-500', 'checkpoint-1000'; give such a subfolder",
+        "hub": "has no model itself, but in 'models--a--b/snapshots/1f'; give such a subfolder",
+        "hub/models--a--b": "has no model itself, but in 'snapshots/1f'; give such a subfolder",
+        "adapter": "is a LoRA adapter of bert-base; merge it into that model with official-bert convert_hf_checkpoint",
+        "router": "router is a Router of sentence-transformers, which is not supported; a model is in '1_Transformer'",
+        "static": "static is a StaticEmbedding of sentence-transformers, which is not supported$",
     }
+    weights = ("trainer/checkpoint-500", "trainer/checkpoint-1000", "hub/models--a--b/snapshots/1f")
+    for folder in (*weights, "router/0_StaticEmbedding", "router/1_Transformer", "static"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "model.safetensors").touch()
+    for folder, kind in (("router", "Router"), ("static", "StaticEmbedding")):
+        modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""}]
+        (tmp_path / folder / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "bert-base"}')
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "config.json").touch()
     (tmp_path / "flax").mkdir()
@@ -102,7 +122,11 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
     for path, message in tf_messages.items():
         with pytest.raises(UserError, match=message) as caught:
             BertEncoder.from_checkpoint(tmp_path / path)
-        assert "init_checkpoint" not in str(caught.value)
+        assert path == "adapter" or "init_checkpoint" not in str(caught.value)
+        if path in ("trainer", "hub", "adapter", "router", "static"):
+            for read in (load_tokenizer, Predictor, lambda folder: export(folder, tmp_path / "none")):
+                with pytest.raises(UserError, match=message):
+                    read(tmp_path / path)
     with pytest.raises(UserError, match="bert-base-uncased: no such .* give the folder of a released model"):
         BertEncoder.from_checkpoint("bert-base-uncased")
     with pytest.raises(UserError, match="it contains 'bert_model.ckpt', 'trained_model.ckpt-12'; give a checkpoint"):

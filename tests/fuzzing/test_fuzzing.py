@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from official_bert.commands import all_commands
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import longest_text, read_modules, read_prompts
+from official_bert.config.sentence_modules import longest_text, read_modules, read_prompts
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.data.tables import Columns, read_csv, read_json_array, read_jsonl, read_nsmc, read_tsv
 from official_bert.options.command import define_flags, from_flags, parse_flags, to_arguments

@@ -77,10 +77,14 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
     expected = outputs if isinstance(outputs, dict) else {"score": outputs}
     names = {"text_names": PAIR_NAMES} if is_pair else {}
 
+    names["labels"] = ["points"] if is_pair else {"mood": ["sad", "bored", "glad"]}
+
     def check(rows):
         for name, values in expected.items():
-            np.testing.assert_allclose([row[name] for row in rows], values, atol=TOLERANCE)
+            of_rows = [[*row[name].values()] if isinstance(row[name], dict) else row[name] for row in rows]
+            np.testing.assert_allclose(of_rows, values, atol=TOLERANCE)
         assert set(rows[0]) == set(expected)
+        assert [*rows[0]["score" if is_pair else "mood"]] == (["points"] if is_pair else ["sad", "bored", "glad"])
 
     folder = save_model(tmp_path / "own", model, tokenize, **names)
     exported = export(model, tmp_path / "serving", tokenizer=tokenize, **names) if is_pair else export(folder, tmp_path)
@@ -92,7 +96,8 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
         text_file.write_text("the town\n")
         run_here("predict", model_dir=folder, input_file=str(text_file), output_file=str(found))
         header, row = (line.split("\t") for line in found.read_text().splitlines())
-        assert header == sorted(expected) and len(row[0].split()) == expected["mood"].shape[1]
+        assert header == ["mood_sad", "mood_bored", "mood_glad", "vector"] and len(row) == 4
+        np.testing.assert_allclose([*map(float, row[:3])], [*Predictor(folder)("the town")["mood"].values()], atol=1e-3)
     columns = dict(zip(PAIR_NAMES, zip(*texts, strict=True), strict=True)) if is_pair else {"text": texts}
     signatures = tf.saved_model.load(exported).signatures
     of_text = signatures["text"](**{name: tf.constant(column) for name, column in columns.items()})
@@ -201,7 +206,11 @@ def test_a_description_of_other_types_is_one_line(name, value, message, encoder,
 def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tmp_path):
     model = one_score(encoder)
     for changes, message in (
-        ({"labels": ["a"]}, "'labels': a functional model has no such option"),
+        (
+            {"labels": ["a", "b"]},
+            r"labels=\['a', 'b'\]: the output .* has the shape .*; give a distinct name for each column",
+        ),
+        ({"labels": {"mood": ["a"]}}, "labels: the model has no output 'mood', only"),
         ({"tokenizer": FullTokenizer(vocab_file)}, "give the DatasetTokenizer"),
         ({"model": Subclassed(encoder)}, "and functional models, not Subclassed"),
     ):
@@ -217,5 +226,5 @@ def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tm
     folder = save_model(tmp_path / "own", model, tokenize)
     with pytest.raises(UserError, match="own is a functional model, which has all its files; leave out 'vocab_file'"):
         Predictor(folder, vocab_file=vocab_file)
-    with pytest.raises(UserError, match="has its own tokenizer; leave out tokenizer"):
+    with pytest.raises(UserError, match="has its own tokenizer and labels; leave out tok"):
         export(folder, tmp_path / "out", tokenizer=tokenize)

@@ -4,10 +4,12 @@
 """
 
 import json
+import math
 import shutil
 
 import pytest
 
+from official_bert.config.sentence_modules import score_activation
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, run_here
@@ -93,6 +95,32 @@ def test_a_cross_encoder_has_its_head_beside_the_modules_of_sentence_transformer
     module = {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))
     assert Predictor(tmp_path)(("a cat", "the cat")).label in ("bad, sad", "soso", "naïf")
+
+
+def test_the_score_of_a_cross_encoder_passes_through_its_activation(tmp_path):
+    shutil.copytree(ANSWERS / "bert_number", tmp_path, dirs_exist_ok=True)
+    text, ((_, raw),) = json.loads((tmp_path / "answers.json").read_text())[0]
+    values = json.loads((tmp_path / "config.json").read_text()) | {"problem_type": None}
+    sigmoid, identity = (f"torch.nn.modules.activation.{name}" for name in ("Sigmoid", "Identity"))
+    settings = tmp_path / "config_sentence_transformers.json"
+    for changes, expected in (
+        ({}, "Sigmoid"),  # as in the pipeline and in sentence-transformers
+        ({"problem_type": "regression"}, "Identity"),
+        ({"problem_type": "regression", "sentence_transformers": {"activation_fn": sigmoid}}, "Sigmoid"),
+        ({"sbert_ce_default_activation_function": identity}, "Identity"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}, "activation_fn is 'torch.nn.Tanh', which is"),
+        ({"sentence_transformers": {"scale": "2"}}, "config.json: sentence_transformers.scale is '2', which is not"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(values | changes))
+        if " is " in expected:
+            with pytest.raises(UserError, match=expected):
+                score_activation(str(tmp_path), "regression")
+        else:
+            assert score_activation(str(tmp_path), "regression") == expected
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert Predictor(tmp_path)(as_text(text)) == pytest.approx(1 / (1 + math.exp(-raw)), abs=TOLERANCE)
+    settings.write_text(json.dumps({"activation_fn": identity, "model_type": "CrossEncoder"}))
+    assert score_activation(str(tmp_path), "regression") == "Identity"
 
 
 @pytest.mark.slow

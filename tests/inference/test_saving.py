@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.inference.finished_runs import export, load_export, save_model
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
@@ -51,6 +52,27 @@ def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkey
     monkeypatch.setattr(BertEncoder, "from_checkpoint", None)  # nothing may load it a second time
     batch = tokenizer(PAIRS[:2], max_seq_length=64)
     np.testing.assert_allclose(predictor.embed(PAIRS[:2], pooling="pooler"), encoder.pool(**batch), atol=1e-5)
+
+
+def test_the_output_folder_of_a_trainer_is_completed(pairs, encoder, tokenizer, tmp_path):
+    model = ClassificationModel.from_checkpoint(pairs[0], num_outputs=3)
+    arrays = {name: np.asarray(value) for name, value in model.checkpoint_variables().items()}
+    arrays |= {"output_bias/adam_m": np.zeros(3, np.float32), "global_step": np.int64(7)}
+    CheckpointFolder(str(tmp_path), keep_max=1).save(7, arrays)
+    flags = {"labels": LABELS, "max_seq_length": 32, "text_b_column": "second"}
+    with pytest.raises(
+        UserError, match=r"contains checkpoints, as a Trainer writes them, but .*save_model\('.*', trainer.model,"
+    ):
+        Predictor(tmp_path)
+    kept = sorted(os.listdir(tmp_path))
+    with pytest.raises(UserError, match=r"model\.ckpt-7"):
+        save_model(tmp_path, TaggingModel(encoder, num_outputs=2), tokenizer, labels=["a", "b"])
+    assert sorted(os.listdir(tmp_path)) == kept
+    save_model(tmp_path, model, tokenizer, **flags)
+    found = [[result.probabilities[label] for label in LABELS] for result in Predictor(tmp_path)(PAIRS)]
+    np.testing.assert_allclose(found, pairs[1], atol=1e-5)
+    with pytest.raises(UserError, match="folder"):  # it is complete
+        save_model(tmp_path, model, tokenizer, **flags)
 
 
 def test_arguments_that_do_not_match_are_refused(pairs, encoder, tokenizer, tmp_path):

@@ -17,7 +17,7 @@ from official_bert.commands.mine_hard_negatives import MiningConfig
 from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.sentence_similarity import run as compare
-from official_bert.config.model_formats import MODEL, encoder_folder, read_modules
+from official_bert.config.sentence_modules import MODEL, encoder_folder, read_modules
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
@@ -212,7 +212,7 @@ def folder(tmp_path):
 
 
 def edit(file, key, value):
-    values = json.loads(file.read_text())
+    values = json.loads(file.read_text()) if file.exists() else {}
     values[key] = value
     file.write_text(json.dumps(values))
 
@@ -293,8 +293,19 @@ def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     np.testing.assert_allclose(vectors_of(unprompted, texts), Predictor(folder).embed(texts), atol=1e-5)
 
 
+def test_vectors_are_truncated_as_the_folder_says(folder, head_of):
+    whole = head_of(folder).fingerprint
+    edit(folder / SETTINGS, "truncate_dim", 3)
+    texts, vectors = golden("older")
+    np.testing.assert_allclose(Predictor(folder).embed(texts), vectors[:, :3], atol=1e-5)
+    head = head_of(folder)
+    assert (head.model.width, head.fingerprint != whole) == (3, True)
+    assert type(head.model).from_config(head.model.get_config()).width == 3
+
+
 MODULE = {"type": "sentence_transformers.models.Normalize", "path": ""}
 POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Transformer/sentence_bert_config.json"
+SETTINGS = "config_sentence_transformers.json"
 
 
 @pytest.mark.parametrize(
@@ -302,25 +313,43 @@ POOLING, DENSE, TEXTS = "1_Pooling/config.json", "2_Dense/config.json", "0_Trans
     [
         (POOLING, "pooling_mode", "attention", "has the pooling 'attention', .* pooling=mean"),
         (POOLING, "pooling_mode", 3, "1_Pooling/config.json: pooling_mode is 3; it must be text or a list"),
-        ("modules.json", 2, MODULE | {"type": "models.CNN"}, "older has a CNN, which is not supported"),
+        (
+            "modules.json",
+            2,
+            MODULE | {"type": "sentence_transformers.models.CNN"},
+            "older has a CNN, which is not",
+        ),
         ("modules.json", 2, "Dense", r"modules.json: \[2\] is 'Dense'; it must be an object"),
         ("modules.json", 2, MODULE | {"path": "../2_Dense"}, r"path '\.\./2_Dense'; only folders within"),
         ("modules.json", 1, MODULE, "does not begin with a Transformer and a Pooling"),
         (
             "modules.json",
             2,
-            MODULE | {"type": "models.Dense", "path": "5_Dense"},
-            "read the settings of a dense layer .*5_Dense/",
+            MODULE | {"type": "sentence_transformers.models.Dense", "path": "5_Dense"},
+            "read the settings of sentence-transformers .*5_Dense/",
         ),
         (DENSE, "activation_function", "torch.os.system", "the activation_function is 'torch.os.system'"),
         (
             "modules.json",
             2,
-            MODULE | {"type": "models.LayerNorm", "path": "2_Dense"},
-            "must contain norm.weight",
+            MODULE | {"type": "sentence_transformers.models.LayerNorm", "path": "2_Dense"},
+            "in_features is 24, which is not supported",
         ),
-        (DENSE, "use_residual", True, "without residual"),
-        (DENSE, "module_input_name", "token_embeddings", "only layers from sentence_embedding to sentence_embedding"),
+        ("modules.json", 2, MODULE | {"type": "custom_st.Dense"}, "names the module 'custom_st.Dense', whose code is"),
+        (
+            "modules.json",
+            2,
+            MODULE | {"kwargs": ["task"]},
+            r"modules.json: kwargs is \['task'\], which is not",
+        ),
+        (DENSE, "use_residual", True, "2_Dense/config.json: use_residual is True, which is not supported"),
+        (DENSE, "module_input_name", "token_embeddings", "module_input_name is 'token_embeddings', which is not supp"),
+        (DENSE, "setting_of_the_future", 1, "setting_of_the_future is 1, which is not supported"),
+        (POOLING, "gate", "x", "1_Pooling/config.json: gate is 'x', which is not supported"),
+        (SETTINGS, "max_active_dims", 8, "config_sentence_transformers.json: max_active_dims is 8, which is not supp"),
+        (SETTINGS, "truncate_dim", 0, "truncate_dim is 0; it must be at least 1"),
+        (TEXTS, "query_length", 32, "sentence_bert_config.json: query_length is 32, which is not supported"),
+        (TEXTS, "modality_config", {"image": {}}, "modality_config is .*, which is not supported"),
         (TEXTS, "max_seq_length", "8", "max_seq_length is '8'; it must be a number"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import NO_PROMPTS
+from official_bert.config.sentence_modules import NO_PROMPTS
 from official_bert.data.retrieval import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import SequenceFunction, TextEncoder, VectorSettings

@@ -451,12 +451,20 @@ QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "labels", "relevant", "max_windows"),
-    [(2, ("entailment", "not_entailment"), 0, 1), (3, ("0", "1"), 1, 3), (4, (), None, 1)],
+    ("number", "labels", "relevant", "max_windows", "activation"),
+    [
+        (2, ("entailment", "not_entailment"), 0, 1, "Identity"),
+        (3, ("0", "1"), 1, 3, "Identity"),
+        (4, (), None, 1, "Identity"),
+        (5, (), None, 1, "Sigmoid"),
+    ],
 )
-def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, max_windows, server, export_dir, write_export):
+def test_ranking_by_a_classifier_of_pairs(
+    number, labels, relevant, max_windows, activation, server, export_dir, write_export
+):
     """Serve new versions, whose input formats are determined again; these must be the last tests of the server."""
-    number = int(os.path.basename(write_export(export_dir, labels=labels, seed=number, max_windows=max_windows)))
+    options = {"labels": labels, "max_windows": max_windows, "activation": activation}
+    number = int(os.path.basename(write_export(export_dir, seed=number, **options)))
     server.wait_for_version(str(number))
     for query in QUERIES:
         pairs = {"text_a": [query] * len(PASSAGES), "text_b": PASSAGES}
@@ -465,8 +473,10 @@ def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, max_windows,
             scores = outputs["probabilities"][:, relevant]
             raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
         else:
-            raw_scores = outputs["scores"]
+            raw_scores = outputs["scores" if activation == "Identity" else "raw_scores"]
             scores = 1 / (1 + np.exp(-raw_scores))
+            if activation == "Sigmoid":
+                np.testing.assert_allclose(outputs["scores"], scores, atol=1e-6)
         request = {"query": query, "texts": PASSAGES}
         for options, values in (({}, scores), ({"raw_scores": True, "return_text": True, "top_n": 3}, raw_scores)):
             status, answer = post(server, "/rerank", {**request, **options})

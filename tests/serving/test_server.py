@@ -21,6 +21,7 @@ from official_bert.commands.launch_workers import free_ports
 from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving.rest_format import answer_body
 from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
@@ -66,6 +67,12 @@ def test_columns_and_rows_give_what_the_export_gives(server, expected):
     classes = [[label.decode() for label in row] for row in expected["classes"]]
     assert columns["classes"] == [row["classes"] for row in answer["predictions"]] == classes
     assert np.ptp(expected["probabilities"], axis=0).min() > 1e-3  # the texts matter
+
+
+def test_outputs_with_names_of_bytes_are_in_base64():
+    outputs = {"image_bytes": np.array([[b"\xff"]], object), "text": np.array([b"a"], object)}
+    expected = {"predictions": [{"image_bytes": [{"b64": "/w=="}], "text": "a"}]}
+    assert json.loads(answer_body(outputs, is_in_rows=True)) == expected
 
 
 def test_every_signature_answers_and_ids_are_the_default(server, signatures, expected):

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
@@ -125,9 +126,15 @@ def test_arguments_and_attributes_have_the_names_of_transformers(tokenizer):
     texts = ["the harbour", "a"]
     options = {"padding": True, "truncation": True, "return_tensors": "np", "max_length": 3}
     assert rows(tokenizer(texts, **options)) == rows(tokenizer(texts, max_seq_length=3))
-    assert rows(tokenizer("a", text_pair="the")) == rows(tokenizer("a", "the"))
+    assert rows(tokenizer(text="a", text_pair="the", return_attention_mask=True)) == rows(tokenizer("a", "the"))
+    tensors = tokenizer(texts, return_tensors="tf")
+    assert all(tf.is_tensor(tensor) for tensor in tensors.values())
+    assert rows({name: tensor.numpy() for name, tensor in tensors.items()}) == rows(tokenizer(texts))
+    assert tokenizer.batch_decode(tensors["input_ids"]) == [*map(tokenizer.decode, tokenizer(texts)["input_ids"])]
+    assert tokenizer.get_vocab() == tokenizer.vocab
     for option, message in (
         ({"return_tensors": "pt"}, "return_tensors='pt': the results are NumPy arrays"),
+        ({"return_attention_mask": False}, "return_attention_mask=False: the mask is always returned, as input_mask"),
         ({"truncation": False}, "truncation=False: texts are always truncated"),
         ({"stride": 3}, "stride=3: there is no such argument"),
     ):
@@ -135,6 +142,7 @@ def test_arguments_and_attributes_have_the_names_of_transformers(tokenizer):
             tokenizer("a", **option)
     for name in ("cls", "sep", "pad", "mask", "unk"):
         assert getattr(tokenizer, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
+        assert getattr(tokenizer, f"{name}_token") == f"[{name.upper()}]"
     assert tokenizer.vocab_size == len(tokenizer)
     with pytest.raises(AttributeError, match="'FullTokenizer' object has no attribute 'encode_plus'; use tokenizer"):
         tokenizer.encode_plus("a")

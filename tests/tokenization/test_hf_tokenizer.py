@@ -157,6 +157,13 @@ def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
         ({"tokenizer": {"model": {"max_input_chars_per_word": 50}}}, "model.max_input_chars_per_word is 50"),
         ({"tokenizer": {"model": {"type": "WordLevel"}}}, "model.type is 'WordLevel'"),
         ({"tokenizer": {"post_processor": {"type": "ByteLevel2"}}}, "post_processor.type is 'ByteLevel2'"),
+        (
+            {"tokenizer": {"post_processor": None}, **config(tokenizer_class="PreTrainedTokenizerFast")},
+            "tokenizer.json: post_processor is missing, so PreTrainedTokenizerFast adds no special tokens",
+        ),
+        ({"tokenizer": {"truncation": {"direction": "Left"}}}, "tokenizer.json: truncation.direction is 'Left'"),
+        (config(truncation_side="left"), "truncation_side is 'left', which is not supported"),
+        ({"tokenizer": {"rewriter": "x"}}, "tokenizer.json: rewriter is 'x', which is not supported"),
         ({"tokenizer": {"model": {"vocab": {"a": 0}}}}, "have different ids for 'a'"),
         ({"tokenizer": BERT_STEPS, **config(do_lower_case=False)}, "means do_lower_case=false, but .* true"),
         ({"added_tokens": {"<e1>": 9}}, "'<e1>' has the id 9; it must have 7, the first free one"),

@@ -185,11 +185,15 @@ def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
         ("<s>", bpe.cls_id), ("</s>", bpe.sep_id), num_between=2, second_segment=0)]  # fmt: skip
     values["post_processor"] = {"type": "Sequence", "processors": processors}
     values["added_tokens"] += added
+    (mask,) = (token for token in values["added_tokens"] if token["content"] == "<mask>")
+    mask["lstrip"] = False
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     theirs, tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json")), load_tokenizer(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "bpe.json").write_bytes(tokenizer.vocabulary.file_content)
     copy = load_tokenizer(tmp_path / "run")
+    assert mask in json.loads(copy.vocabulary.file_content)["added_tokens"]
+    assert [tokenizer.mask_pattern.split("a <mask>")[0] for tokenizer in (copy, bpe)] == ["a ", "a"]
     # Older folders say it in other files.
     (tmp_path / "older").mkdir()
     for name in ("vocab.json", "merges.txt"):

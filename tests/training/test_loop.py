@@ -11,6 +11,7 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training import loop
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.monitoring import StepsPerCall, StepWindow
+from official_bert.training.task import TrainingPlan
 
 
 def make_trainer(model_dir, *, seed=1, strategy=None):
@@ -27,6 +28,30 @@ def test_the_seed_decides_the_random_weights(model_dir):
     first, again, other = (weights(make_trainer(model_dir, seed=seed)[1]) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.01
+
+
+def test_wrong_arguments_are_named(model_dir, tmp_path):
+    for task in ([1], PretrainingTask):
+        with pytest.raises(UserError, match="task is .*; give an object with build_model, losses and predictions"):
+            Trainer(task)
+    settings = {"train_batch_size": 4, "num_train_steps": 3}
+    for changes, message in (
+        ({"train_batch_size": 0}, "train_batch_size=0: must be at least 1"),
+        ({"train_batch_size": 2.5}, "train_batch_size is 2.5; it must be a whole number"),
+        ({"num_train_steps": "3"}, "num_train_steps is '3'; it must be a whole number"),
+        ({"num_train_steps": 0}, "num_train_steps=0: must be at least 1"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan: must be a finite number"),
+        ({"end_learning_rate": 1.0}, "end_learning_rate=1.0 is above learning_rate=5e-05"),
+        ({"nan_policy": "ignore"}, "nan_policy=ignore: must be one of stop, skip, rollback"),
+        ({"log_steps": True}, "log_steps is True; it must be a whole number"),
+    ):
+        with pytest.raises(UserError, match=message):
+            TrainingPlan(**{**settings, **changes})
+    assert TrainingPlan(**{**settings, "train_batch_size": None, "num_train_steps": np.int64(3)}).learning_rate == 5e-5
+    _, trainer = make_trainer(model_dir)
+    with pytest.raises(UserError, match=r"batches is \[\]; give a function from the number of examples used so far"):
+        trainer.train(TrainingPlan(**settings), [], output_dir=str(tmp_path / "out"), init_checkpoint=None)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import official_bert
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import MODULES_FILE, OLDER_KEYS, SPLADE, SPLADE_KEYS, SPLADE_POOLINGS
+from official_bert.config.sentence_modules import MODULES_FILE, OLDER_KEYS, SPLADE, SPLADE_KEYS, SPLADE_POOLINGS
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError

@@ -88,6 +88,10 @@ def _cells(result: Any) -> tuple[dict[str, Any], dict[str, float]]:
     named = as_json(best) if isinstance(best, dict) else best._asdict()
     cells = {name: value for name, value in named.items() if name != "entities"}
     shares = cells.pop("probabilities") if isinstance(cells.get("probabilities"), dict) else {}
+    nested = {name: value for name, value in cells.items() if isinstance(value, dict)}  # columns of a model of users
+    cells = {f"{name}_{key}": value for name, of in nested.items() for key, value in of.items()} | {
+        name: value for name, value in cells.items() if name not in nested
+    }
     if "labels" in cells:
         cells = {_PREDICTION: ",".join(cells["labels"])}
     return {_PREDICTION if name in ("label", "text") else name: value for name, value in cells.items()}, shares

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.model_formats import MODEL, SPLADE
+from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export

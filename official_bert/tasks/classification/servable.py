@@ -8,7 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
+from official_bert.checkpoints.locate import hugging_face_folder
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import score_activation
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
@@ -21,8 +23,9 @@ from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES, join_windows, truncate_and_join
 
-# Outputs of models with thresholds.
+# Outputs of models with thresholds, and of those whose scores pass through a sigmoid.
 PREDICTED, IS_PREDICTED = "predicted", "is_predicted"
+RAW = "raw_scores"
 
 
 class Classification(NamedTuple):
@@ -58,13 +61,15 @@ class ClassificationServable(Servable):
         max_windows: int = 1,
         doc_stride: int | None = None,
         thresholds: Sequence[float] | None = None,
+        activation: str = "Identity",
     ):
+        """Create the servable; `activation` is that of the score of a regression, see `score_activation`."""
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="classifier")
         self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)
         self._problem = problem
         self._max_windows = max_windows
         self._doc_stride = doc_stride
-        self._thresholds = thresholds
+        self._thresholds, self._activation = thresholds, activation
         self._labels = tf.constant(labels, tf.string)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
@@ -137,6 +142,7 @@ class ClassificationServable(Servable):
     def predict(self, inputs: Tensors) -> Tensors:
         """Return scores [B]; or labels with logits and probabilities in the same order, and `classes` by rank, [B, C].
 
+        Scores that passed through a sigmoid have the logits beside them, as `raw_scores`, [B].
         For several labels also the predictions, `is_predicted`, bool [B, C]; for single labels with a threshold
         `predicted`, int32 [B], the number of the label.
         """
@@ -144,7 +150,8 @@ class ClassificationServable(Servable):
             inputs = _whole_windows(inputs, self.max_seq_length)
         logits = self._run_model(inputs)
         if self._problem == "regression":
-            return {"scores": logits[:, 0]}
+            scores = logits[:, 0]
+            return {"scores": tf.sigmoid(scores), RAW: scores} if self._activation == "Sigmoid" else {"scores": scores}
         probabilities = PROBLEMS[self._problem].probabilities(logits)
         best_first = tf.argsort(probabilities, direction="DESCENDING", stable=True)
         outputs = {
@@ -180,6 +187,8 @@ def servable_of_run(
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
     dataset = with_stored_thresholds(configured_dataset(config), checkpoint)
+    hf_folder = hugging_face_folder(checkpoint)
+    activation = score_activation(hf_folder, dataset.problem) if hf_folder else "Identity"
     encoder = create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
@@ -194,6 +203,7 @@ def servable_of_run(
         max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,
         thresholds=dataset.thresholds,
+        activation=activation,
     )
 
 

@@ -144,7 +144,7 @@ def _ranking_scores(
 ) -> dict[str, float]:
     """Rank the rows of a table, float32 [N, D], that are a corpus for the row of each query, and score the rankings.
 
-    `names` names the rows of the corpus. One with the name of the query is left out of its ranking, unless it is judged.
+    `names` names the rows of the corpus. One with the name of the query is left out of its ranking unless it is judged.
     """
     rows, _ = nearest(table.take(corpus, axis=0), table.take(list(queries.values()), axis=0), _DEPTH + 1)
     ranked = {

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from official_bert.config.model_formats import SPLADE
+from official_bert.config.sentence_modules import SPLADE
 from official_bert.options.groups import POOLINGS, EvaluationOptions, TableOptions, VectorOptions, pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.training import FinetuningOptions

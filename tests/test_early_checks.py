@@ -155,7 +155,6 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("mine_hard_negatives", {"pairs_file": absent}, "--pairs_file: there is no"),
         ("mine_hard_negatives", {"output_file": f"{absent}/a.tsv"}, "does not exist"),
         ("mine_hard_negatives", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
-        ("mine_hard_negatives", {"pairs_file": None, "corpus_file": corpus_file, "paraphrases": True}, "nothing"),
         ("score_sentences", {"input_file": absent}, "--input_file: there is no"),
         ("score_sentences", {}, "nothing"),
         ("export_embeddings", no_checkpoint, "no such checkpoint"),

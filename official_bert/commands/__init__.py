@@ -30,7 +30,7 @@ RENAMED = {
     "edit_vocab": "edit_checkpoint --input_file",
     "extend_positions": "edit_checkpoint --max_position_embeddings",
     "glue_average": "the eval_results.txt in each output folder",
-    "mine_paraphrases": "mine_hard_negatives --paraphrases",
+    "mine_paraphrases": "sentence_similarity --query_file=SENTENCES --candidates_file=SENTENCES",
     "plot_metrics": "tensorboard --logdir=OUTPUT_DIR",
     "word_vectors": "extract_features",
 }

@@ -1,11 +1,11 @@
-"""`mine_hard_negatives`: add hard negatives to training pairs, or find the paraphrases in a corpus.
+"""`mine_hard_negatives`: add hard negatives to training pairs.
 
 A hard negative is a passage that is similar to a query, but not its answer.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import logging
 
@@ -18,7 +18,6 @@ from official_bert.commands.shared.text_options import (
     note_long,
     write_rows,
 )
-from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support.console import Progress
@@ -28,16 +27,8 @@ if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.mining import AnchoredPair
     from official_bert.inference.sentence_index import Sentence
-    from official_bert.tokenization import Tokenizer
 
 _PAIR_COLUMNS = ("anchor", "positive")
-_PARAPHRASE_COLUMNS = ("cosine", "line_1", "sentence_1", "line_2", "sentence_2")
-# Flags for one of the two kinds of examples only.
-_OF_NEGATIVES = (
-    *("pairs_file", "anchor_column", "positive_column", "query_prefix", "passage_prefix"),
-    *("num_negatives", "range_min", "range_max", "margin", "approximate"),
-)
-_OF_PARAPHRASES = ("min_cosine", "max_pairs")
 
 
 @options(group="input")
@@ -45,13 +36,10 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
     """Flags of `mine_hard_negatives`."""
 
     pairs_file: str | None = option(
-        None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, possibly compressed.", is_path=True
+        None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, possibly compressed.", required=True, is_path=True
     )
     anchor_column: str = option("anchor", "Name or number (from 0) of the column with the queries.")
     positive_column: str = option("positive", "Name or number of the column with the answers.")
-    paraphrases: bool = option(
-        False, "Instead of hard negatives for --pairs_file: the most similar pairs of sentences of --corpus_file."
-    )
     corpus_file: str | None = option(None, "The corpus: a sentence or passage per line, or a table.", is_path=True)
     corpus_column: str | None = option(
         None, "Name or number (from 0) of the column with the passages; by default, each line is a passage."
@@ -81,26 +69,11 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
         minimum=-2,
         maximum=2,
     )
-    min_cosine: float = option(
-        0.8, "With --paraphrases: minimum cosine similarity of a pair.", group="output", minimum=-1, maximum=1
-    )
-    max_pairs: int = option(
-        100_000,
-        "With --paraphrases: maximum number of pairs; the most similar ones are kept.",
-        group="output",
-        minimum=1,
-        maximum=10**8,
-    )
 
     def __post_init__(self):
         super().__post_init__()
-        for name in _OF_NEGATIVES if self.paraphrases else _OF_PARAPHRASES:
-            if getattr(self, name) != getattr(MiningConfig, name):
-                raise UserError(f"--{name} {'cannot be used with' if self.paraphrases else 'needs'} --paraphrases")
-        if self.corpus_file is None and (self.paraphrases or self.corpus_column is not None):
-            raise UserError(f"--{'paraphrases' if self.paraphrases else 'corpus_column'} needs --corpus_file")
-        if self.pairs_file is None and not self.paraphrases:
-            raise UserError("give --pairs_file, the pairs that need negatives, or --paraphrases, to find pairs")
+        if self.corpus_file is None:
+            self.refuse("corpus_column", because="needs --corpus_file")
         num_passages = max(0, self.range_max - self.range_min)
         if num_passages < self.num_negatives:
             raise UserError(
@@ -136,19 +109,15 @@ def check(config: MiningConfig) -> None:
 
 
 def run(config: MiningConfig) -> None:
-    """Write the pairs with their negatives, or the paraphrases, most similar first."""
-    from official_bert.training.model_files import read_model_files
-
-    (_paraphrases if config.paraphrases else _hard_negatives)(config, *read_model_files(config))
-
-
-def _hard_negatives(config: MiningConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
+    """Write the pairs with their negatives."""
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.mining import NegativeRule, hard_negatives
     from official_bert.inference.sentence_index import Sentence, SentenceSearch
+    from official_bert.training.model_files import read_model_files
 
+    files_of_model = read_model_files(config)
     pairs = _read_pairs(config)
-    encoder = load_sentence_encoder(config, bert_config, tokenizer, prompt="")
+    encoder = load_sentence_encoder(config, *files_of_model, prompt="")
     names = {"query_prefix": "query", "passage_prefix": "document"}
     prompts = encoder.prompts
     prefixes = {
@@ -216,44 +185,15 @@ def _passages(config: MiningConfig) -> "Iterator[Sentence]":
             yield Sentence(number, TextOrPair(passage))
 
 
-def _paraphrases(config: MiningConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    from official_bert.inference.mining import similar_pairs
-    from official_bert.inference.sentence_index import SentenceSearch
-
-    encoder = load_sentence_encoder(config, bert_config, tokenizer)
-    if encoder.is_sparse:
-        raise UserError("--paraphrases compares dense vectors; give another --pooling")
-    search = SentenceSearch(_passages(config), encoder, config.index_dir)
-    note_long(search.encoder.num_long, "sentences", config.max_seq_length)
-    with Progress("comparing sentences", len(search.lines), "sentences") as progress:
-        found = similar_pairs(search.vectors, config.min_cosine, config.max_pairs, progress.update)
-    sentences = [(lines[0], text.text_a) for text, lines in search.lines.items()]
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for first, second, cosine in zip(found.first, found.second, found.cosines, strict=True):
-            yield (round(float(cosine), 6), *sentences[first], *sentences[second])
-
-    nothing = f"no pair among {len(sentences):,} sentences reaches min_cosine={config.min_cosine}; lower it"
-    num_pairs = write_rows(config, _PARAPHRASE_COLUMNS, rows(), if_empty=nothing)
-    logging.info("%s: %s pairs", config.output_file, f"{num_pairs:,}")
-    if not found.are_all:
-        logging.info(
-            "more pairs are that similar; only the --max_pairs=%d most similar ones were written", config.max_pairs
-        )
-
-
 COMMAND = Command(
     config_class=MiningConfig,
-    summary="Adds hard negatives to pairs of queries and answers, or finds paraphrases, to train a sentence encoder.",
+    summary="Adds hard negatives to pairs of queries and answers, to train a sentence encoder.",
     usage=r"""
   {command} --pairs_file=pairs.tsv --corpus_file=passages.txt --output_file=triplets.tsv --num_negatives=3 \
       --range_min=5 --margin=0.05 --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
-  {command} --paraphrases --corpus_file=sentences.txt --output_file=pairs.tsv --min_cosine=0.8 \
-      --init_checkpoint=all-MiniLM-L6-v2 --index_dir=index
 
 The answers in the pairs are always part of the corpus, and without --corpus_file they are the whole corpus. The output
-has the columns anchor, positive, negative_1, negative_2 and so on; with --paraphrases cosine, line_1, sentence_1,
-line_2 and sentence_2, most similar first. Duplicate sentences count once, with the number of the first line.
+has the columns anchor, positive, negative_1, negative_2 and so on. Duplicate passages count once.
 """,
     check=check,
     run=run,

@@ -1,4 +1,4 @@
-"""Searches by vectors: hard negatives and paraphrases to train with, a word's occurrences, the best layer."""
+"""Searches by vectors: hard negatives to train with, a word's occurrences, the best layer."""
 
 import itertools
 from collections import defaultdict
@@ -17,10 +17,6 @@ from official_bert.modeling.pooling import CONCAT_LAST_FOUR, EMBEDDINGS
 from official_bert.support.errors import UserError
 
 _QUERIES_AT_A_TIME = 256
-# Rows per block; comparing two blocks takes 16 MB of products and at most 80 MB of pairs.
-_BLOCK_ROWS = 1 << 11
-# Upper bound of the float32 rounding error of the dot product of two unit vectors.
-_FLOAT32_ERROR = 1e-5
 
 
 class AnchoredPair(NamedTuple):
@@ -74,52 +70,6 @@ def hard_negatives(
             others = [(row, cosine) for row, cosine in zip(rows, cosines, strict=True) if row not in without]
             allowed = [row for row, cosine in others[rule.range_min : rule.range_max] if cosine <= limit]
             yield [passages[row] for row in allowed[: rule.num_negatives]]
-
-
-class SimilarPairs(NamedTuple):
-    """Pairs of rows, most similar first."""
-
-    first: np.ndarray  # int64 [P], the smaller row of each pair
-    second: np.ndarray  # int64 [P], the larger row
-    cosines: np.ndarray  # float64 [P]
-    are_all: bool  # False if more pairs were similar enough
-
-
-def similar_pairs(
-    vectors: np.ndarray, min_cosine: float, max_pairs: int, report: Callable[[int], None] = lambda number: None
-) -> SimilarPairs:
-    """Find the most similar pairs among all vectors, block by block.
-
-    Args:
-      vectors: float32 [N, D], of length 1 up to rounding; may be memory-mapped.
-    """
-    rows, products = np.zeros((2, 0), np.int64), np.zeros(0, np.float32)
-    limit, are_all = min_cosine - _FLOAT32_ERROR, True
-    for start in range(0, len(vectors), _BLOCK_ROWS):
-        block = vectors[start : start + _BLOCK_ROWS]
-        for other in range(start, len(vectors), _BLOCK_ROWS):
-            compared = block @ vectors[other : other + _BLOCK_ROWS].T
-            if other == start:  # count each pair once and no vector with itself
-                compared[np.tril_indices(len(compared))] = -np.inf
-            new = np.stack(np.nonzero(compared >= limit))
-            products = np.concatenate([products, compared[tuple(new)]])
-            rows = np.concatenate([rows, new + np.array([[start], [other]])], axis=1)
-            if len(products) > 2 * max_pairs:
-                best = np.argpartition(-products, max_pairs)[:max_pairs]
-                rows, products, are_all = rows[:, best], products[best], False
-                limit = float(products.min())
-        report(min(start + _BLOCK_ROWS, len(vectors)))
-    cosines = np.concatenate(
-        [np.zeros(0)]
-        + [
-            (normalized(vectors[first]) * normalized(vectors[second])).sum(axis=1)
-            for first, second in (rows[:, at : at + _BLOCK_ROWS] for at in range(0, rows.shape[1], _BLOCK_ROWS))
-        ]
-    )
-    best = np.lexsort((rows[1], rows[0], -cosines))
-    best = best[cosines[best] >= min_cosine]
-    are_all &= len(best) <= max_pairs
-    return SimilarPairs(*rows[:, best[:max_pairs]], cosines[best[:max_pairs]], are_all)
 
 
 def _key(text: str) -> str:

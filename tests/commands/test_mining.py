@@ -1,9 +1,7 @@
-"""`mine_hard_negatives`, also with --paraphrases, from input files to output files, with a tiny encoder."""
+"""`mine_hard_negatives`, from input files to output files, with a tiny encoder."""
 
-import itertools
 import json
 
-import numpy as np
 import pytest
 
 from official_bert.commands.mine_hard_negatives import MiningConfig, check, run
@@ -69,20 +67,6 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     assert "the harbour before the town" in table[1].split("\t")
 
 
-def test_paraphrases_list_each_pair_once_best_first(mined, cosines):
-    rows = [line.split("\t") for line in mined(paraphrases=True, min_cosine=-1.0).splitlines()]
-    assert rows.pop(0) == ["cosine", "line_1", "sentence_1", "line_2", "sentence_2"]
-    assert rows[0] == ["1.0", "3", "the town", "4", "The town"]
-    assert {(int(row[1]), int(row[3])) for row in rows} == set(itertools.combinations(range(1, 6), 2))
-    found = [float(row[0]) for row in rows]
-    assert found == sorted(found, reverse=True)
-    of_town = cosines("the town")
-    for cosine, _, _, number, _ in (row for row in rows if row[1] == "3"):
-        np.testing.assert_allclose(float(cosine), of_town[PASSAGES[int(number) - 1]], atol=2e-6)
-    (best,) = mined(paraphrases=True, min_cosine=0.5, max_pairs=1, output_format="jsonl").splitlines()
-    assert list(json.loads(best).values()) == [1.0, 3, "the town", 4, "The town"]
-
-
 def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_path):
     def refused(message, pairs=None, **changes):
         given = {**files_of_model, **corpus, "output_file": str(tmp_path / "out.tsv"), **changes}
@@ -101,10 +85,4 @@ def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_
     nothing = {"corpus_file": None, "corpus_column": None}
     few = "enough negatives among 1 passages; add passages with --corpus_file"
     refused(few, "a\tb\na\tb\n", **nothing)
-    refused("give --pairs_file, the pairs that need negatives, or --paraphrases")
-    refused("--min_cosine needs --paraphrases", "a\tb\n", min_cosine=0.5)
-    refused("--pairs_file cannot be used with --paraphrases", "a\tb\n", paraphrases=True)
-    refused("--paraphrases needs --corpus_file", paraphrases=True, **nothing)
-    (tmp_path / "two.txt").write_text("the town\nMarta counted\n")
-    two = {"corpus_file": str(tmp_path / "two.txt"), "corpus_column": None, "min_cosine": 1.0}
-    refused("no pair among 2 sentences reaches --min_cosine=1.0; lower it", paraphrases=True, **two)
+    refused("--pairs_file (Table of pairs: .tsv, .csv, .jsonl or .parquet, possibly compressed) is missing")

@@ -65,12 +65,11 @@ def main() -> None:
     batches = TimedBatches(cluster.distribute(numpy_batches([flags.records], task.schema, seed=1, **reading)))
     print_waiting(batches, size / 4000)
     model = task.build_model()
-    options = {"num_warmup_steps": 200, "learning_rate": 1e-4, "lr_schedule": "budget"}
+    options = {"num_warmup_steps": 200, "learning_rate": 1e-4, "lr_schedule": "constant"}
     steps = cluster.training_steps(task, model, TrainingPlan(train_batch_size=size, num_train_steps=10**6, **options))
     steps.compile(batches)
     began = now = time.perf_counter()
     while now - began < seconds:
-        steps.used_share.assign((now - began) / seconds)
         start, batches.seconds = now, 0.0
         means = {name: values.mean() for name, values in steps.take(batches, log_steps).items()}
         now = time.perf_counter()

@@ -163,7 +163,6 @@ _PARTS = {  # parts of commands: what replaces them, and the names of the pages
     ),
     "--train_batch_tokens=131072": ("--train_batch_tokens=512", "large_batches"),
     "--num_train_steps=60000 --num_warmup_steps=400": ("--num_train_steps=4 --num_warmup_steps=1", "large_batches"),
-    "--max_train_seconds=86400": ("--max_train_seconds=2", "large_batches"),
     "--feature_layers=concat_last_four": ("--feature_layers=weighted_sum", "tagging"),
 }
 _OTHER_PLACES = {"README": "README.md", "vocab": "vocab/README.md"}

@@ -75,13 +75,9 @@ class LinearWarmupThenDecay(_LinearWarmup):
         self.end_learning_rate = float(end_learning_rate)
 
     def _after_warmup(self, step):
-        share_left = self._share_left(self._progress(step))
+        share_left = self._share_left(ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps)
         rate = (self.learning_rate - self.end_learning_rate) * share_left + self.end_learning_rate
         return ops.maximum(rate, self.end_learning_rate)  # XLA's rounding may give a lower rate
-
-    def _progress(self, step):
-        """Return the completed fraction of the decay; from 0 to 1."""
-        return ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
 
     def _share_left(self, progress):
         """Return the remaining fraction of the peak learning rate after a fraction of the decay; both from 0 to 1."""
@@ -108,25 +104,6 @@ class LinearWarmupThenCosine(LinearWarmupThenDecay):
 
     def _share_left(self, progress):
         return 0.5 * (1.0 + ops.cos(math.pi * progress))
-
-
-@keras.saving.register_keras_serializable(package="official_bert")
-class LinearWarmupThenBudget(LinearWarmupThenDecay):
-    """Linear warm-up by steps, then linear decay by the training time that was used. The number of steps is ignored.
-
-    Create it in the scope of the distribution strategy. The arguments are those of `LinearWarmupThenDecay`.
-
-    Source: Izsak, Berchansky and Levy, "How to Train BERT with an Academic Budget", 2021, section 3.
-    """
-
-    def __init__(self, *args, **options):
-        """Set the parameters of the schedule and create the variable."""
-        super().__init__(*args, **options)
-        # float32 variable, the used fraction of the training time, from 0 to 1; the training loop sets it
-        self.used_share = keras.Variable(0.0, dtype="float32", trainable=False, name="used_share")
-
-    def _progress(self, step):
-        return ops.minimum(ops.convert_to_tensor(self.used_share), 1.0)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -159,7 +136,6 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
     "linear": LinearWarmupThenDecay,
     "cosine": LinearWarmupThenCosine,
     "constant": _constant,
-    "budget": LinearWarmupThenBudget,
 }
 
 

@@ -34,60 +34,16 @@ Config = TypeVar("Config")
 # Takes a config class, its flag values and the names of the flags that were given; returns all values.
 Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
 
-# Names that people guess or know from Hugging Face's TrainingArguments and example scripts, and that are not similar to
-# ours; of our flags, the first that the command has is suggested.
-_OTHER_NAMES = {
-    "batch_size": ["train_batch_size"],
-    "config_name": ["bert_config_file"],
-    "epochs": ["num_train_epochs", "num_train_steps"],
-    "eval_strategy": ["eval_steps"],
-    "load_best_model_at_end": ["use_best_checkpoint"],
-    "lr": ["learning_rate"],
-    "max_length": ["max_seq_length"],
-    "max_steps": ["num_train_steps", "num_train_epochs"],
-    "mlm_probability": ["masked_lm_prob"],
-    "model": ["init_checkpoint", "model_dir", "export_dir"],
-    "num_epochs": ["num_train_epochs", "num_train_steps"],
-    "optim": ["optimizer"],
-    "per_device_eval_batch_size": ["eval_batch_size", "predict_batch_size"],
-    "per_device_train_batch_size": ["train_batch_size"],
-    "save_steps": ["save_checkpoints_steps"],
-    "save_total_limit": ["keep_checkpoint_max"],
-    "seed": ["random_seed"],
-    "test_file": ["predict_file"],
-    "text_column": ["text_a_column", "text_columns", "context_column"],
-    "tokenizer_name": ["vocab_file"],
-    "train_data": ["train_file", "input_file"],
-    "validation_file": ["eval_file", "predict_file"],
-    "warmup_ratio": ["warmup_proportion", "num_warmup_steps"],
-    "warmup_steps": ["num_warmup_steps", "warmup_proportion"],
-}
-_PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
-_DEVICES = (
-    "one GPU is used if TensorFlow finds any, and all with --backend=jax; --num_replicas sets how many, "
-    "CUDA_VISIBLE_DEVICES which ones"
-)
-_RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
-# Names without a counterpart here; some were flags of earlier versions.
-_ADVICE = {
+# Flags of earlier versions, and what to do without them.
+_REMOVED = {
     "adam_beta_1": "it is 0.9, as in Google's BERT",
-    "bf16": _PRECISION,
+    "batch_ramp_up_steps": "a longer warm-up serves the same purpose",
     "compression": "records of fine-tuning are not compressed",
-    "device": _DEVICES,
     "fallback": "a run always resumes from the checkpoint before a damaged one",
-    "fp16": _PRECISION,
-    "max_grad_norm": "as in Google's BERT, the gradient norm is clipped to 1.0",
-    "model_name_or_path": "give the model as --init_checkpoint=FOLDER, the local folder of a released model, a run or "
-    "a Hugging Face model",
-    "no_cuda": _DEVICES,
-    "num_gpus": _DEVICES,
-    "num_labels": "the labels are those of the training file",
-    "overwrite_output_dir": _RESUMING,
-    "resume_from_checkpoint": _RESUMING,
-    "teacher_layers": "the layers of the teacher are evenly spaced, up to the last",
-    "use_gpu": _DEVICES,
+    "hidden_state_weight": "with --teacher, fine-tuning learns the teacher's outputs",
+    "paraphrases": "sentence_similarity ranks the sentences of a file for each other",
+    "teacher_layers": "with --teacher, fine-tuning learns the teacher's outputs",
 }
-
 _KINDS = {
     bool: (flags.DEFINE_bool, "true or false"),
     int: (flags.DEFINE_integer, "a whole number"),
@@ -349,13 +305,10 @@ def _called_on_tensorflow(call: tuple[int, type, processes.LateCall]) -> Any:
 
 
 def _unknown_flag(name: str, flag_names: Collection[str]) -> str:
-    other = next((other for other in _OTHER_NAMES.get(name, ()) if other in flag_names), None)
-    advice = _ADVICE.get(name) or _ADVICE.get(name.removeprefix("no"))
-    similar = difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)
-    if other:
-        advice = f"use --{other}"
-    elif not advice:
-        advice = f"did you mean --{similar[0]}?" if similar else "--help lists the flags"
+    similar = [flag for flag in flag_names if flag.endswith(f"_{name}")]  # seed: random_seed
+    similar += difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)
+    advice = f"did you mean --{similar[0]}?" if similar else "--help lists the flags"
+    advice = _REMOVED.get(name.removeprefix("no"), advice)
     return f"there is no flag --{name}; {advice}"
 
 

@@ -65,6 +65,8 @@ AFFECTS = (
     "run",  # output files, and what a run does besides training
     "nothing",
 )
+# Of earlier versions; they mattered in training only.
+_REMOVED_CHOICES = ("lr_schedule=budget", "nan_policy=rollback")
 Config = TypeVar("Config")
 
 
@@ -214,7 +216,8 @@ def layer_numbers(layers: str, name: str = "layers") -> list[int]:
 def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
     """Build a config from flags saved as JSON; flags that the config does not have are ignored."""
     annotations = typing.get_type_hints(config_class)
-    values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
+    names = [field.name for field in dataclasses.fields(config_class)]
+    values = {name: saved[name] for name in names if name in saved and f"{name}={saved[name]}" not in _REMOVED_CHOICES}
     for name, value in values.items():
         check_json(value, annotations[name], source, name)
     try:

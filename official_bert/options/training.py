@@ -51,9 +51,8 @@ class OptimizerOptions(Options):
     )
     lr_schedule: str = option(
         "linear",
-        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak, "
-        "budget falls linearly with the time used of --max_train_seconds, which then ends training.",
-        choices=("linear", "cosine", "constant", "budget"),
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak.",
+        choices=("linear", "cosine", "constant"),
     )
     end_learning_rate: float = option(0.0, "Learning rate of the last step, at most --learning_rate.", minimum=0)
     layer_wise_lr_decay: float = option(
@@ -277,16 +276,16 @@ class TrainingOptions(
     max_train_seconds: int = option(
         0,
         "Number of seconds after which training saves a checkpoint and the script exits with code 0; the same command "
-        "resumes. With --lr_schedule=budget, the training time of all runs of the folder. 0 for no limit.",
+        "resumes. 0 for no limit.",
         minimum=0,
         affects="nothing",
     )
     nan_policy: str = option(
         "stop",
         "How to handle a training step with a non-finite loss or gradient. stop: exit with an error; skip: skip the "
-        "update; rollback: restore the weights of the last checkpoint and continue with the next batch.",
+        "update.",
         group="rarely needed",
-        choices=("stop", "skip", "rollback"),
+        choices=("stop", "skip"),
     )
     keep_checkpoint_max: int = option(
         5, "Maximum number of checkpoints to keep; 0 keeps all.", group="output", minimum=0, affects="nothing"
@@ -333,7 +332,7 @@ class TrainingOptions(
         if self.optimizer != "adam":
             self.refuse("adam_bias_correction", because="needs --optimizer=adam")
         if self.lr_schedule == "constant":
-            self.refuse("end_learning_rate", because="needs --lr_schedule=linear or cosine or budget")
+            self.refuse("end_learning_rate", because="needs --lr_schedule=linear or cosine")
         if not self.layer_wise_lr_decay:
             raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
         if self.end_learning_rate > self.learning_rate:
@@ -341,8 +340,6 @@ class TrainingOptions(
                 f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
                 "peak; give a lower one"
             )
-        if self.do_train and self.lr_schedule == "budget" and not self.max_train_seconds:
-            raise UserError("--lr_schedule=budget needs --max_train_seconds, the training time")
 
     def _check_batches(self) -> None:
         if self.train_batch_tokens:
@@ -402,13 +399,6 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
     do_eval: ClassVar[bool] = False
     eval_batch_size = None
     trainable_encoder = True
-    hidden_state_weight: float = option(
-        0.0,
-        "With --teacher: weight of the mean squared difference between the hidden states of student and teacher, "
-        "the student's projected to the teacher's size; the teacher then reads every batch again. 0 for none.",
-        minimum=0,
-        group="distillation",
-    )
     do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
         8,
@@ -447,8 +437,6 @@ class FinetuningOptions(TokenizerOptions, TrainingOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.teacher:
-            self.refuse("hidden_state_weight", because="needs --teacher")
         if not self.dynamic_padding:
             self.refuse("train_batch_tokens", because="needs batches of similar length; leave --nodynamic_padding out")
         if self.do_train and not self.num_train_epochs:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.training.cluster import Cluster
-from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, batches_of
 from official_bert.training.model_files import check_same_casing
@@ -31,7 +30,7 @@ from official_bert.training.run_folder import (
     teacher_label_order,
     vocabulary_mismatch,
 )
-from official_bert.training.task import TEACHER_LOGITS, DistillableTask, DistilledTask, HiddenStateTask
+from official_bert.training.task import TEACHER_LOGITS, DistillableTask
 
 
 class Teacher(NamedTuple):
@@ -44,7 +43,6 @@ class Teacher(NamedTuple):
     bert_config: BertConfig  # its architecture
     # the number of its output for each label of the student; None for the same order
     label_order: list[int] | None = None
-    layers: Sequence[int] = ()  # its layer that each layer of the student learns, if it learns hidden states
 
 
 def checked_teacher(job: FinetuningJob) -> Teacher:
@@ -63,37 +61,7 @@ def checked_teacher(job: FinetuningJob) -> Teacher:
     if job.labels is not None:
         order = teacher_label_order(teacher.folder, job.labels, noun=job.label_noun, is_run=teacher.is_run)
         teacher = teacher._replace(label_order=order)
-    if job.config.hidden_state_weight:
-        layers = matched_layers(job.bert_config.num_layers, teacher.bert_config.num_layers)
-        teacher = teacher._replace(layers=layers)
     return teacher
-
-
-def matched_layers(num_student: int, num_teacher: int) -> list[int]:
-    """Choose the teacher layer that each student layer learns: evenly spaced, up to the last."""
-    if num_student > num_teacher:
-        raise UserError(
-            f"hidden_state_weight needs a teacher with at least as many layers: the student has {num_student} and its "
-            f"teacher {num_teacher}"
-        )
-    return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
-
-
-def distilled_task(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
-    config = job.config
-    task = DistilledTask(
-        job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
-    )
-    if not config.hidden_state_weight:
-        return task
-    return HiddenStateTask(
-        task,
-        teacher=teacher.reader,
-        teacher_config=teacher.bert_config,
-        teacher_layers=teacher.layers,
-        weight=config.hidden_state_weight,
-        dtype=encoder_options(config).dtype,
-    )
 
 
 def _find_teacher(config: FinetuningOptions) -> Teacher:

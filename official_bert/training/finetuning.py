@@ -21,7 +21,6 @@ from official_bert.training.devices import create_cluster
 from official_bert.training.distillation import (
     Teacher,
     checked_teacher,
-    distilled_task,
     load_teacher,
     teacher_file,
     write_teacher_records,
@@ -42,7 +41,7 @@ from official_bert.training.run_folder import (
     write_labels,
     write_run_files,
 )
-from official_bert.training.task import TrainingPlan, compares_examples
+from official_bert.training.task import DistilledTask, TrainingPlan, compares_examples
 
 _TRAINING = "train"  # the training split's record files
 
@@ -75,7 +74,10 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
-        task = distilled_task(job, teacher) if teacher else job.task
+        task = job.task
+        if teacher:
+            weight, temperature = config.soft_target_weight, config.distillation_temperature
+            task = DistilledTask(task, soft_target_weight=weight, temperature=temperature)
         trainer = Trainer(task, cluster, seed=config.random_seed)
         if config.do_train and not _train(job, trainer, teacher):
             return  # stopped by SIGTERM

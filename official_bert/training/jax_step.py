@@ -35,8 +35,6 @@ class JaxSteps(TrainingSteps):
         others = [*model.non_trainable_variables, *(teacher.variables if teacher else [])]
         known = {id(variable) for variable in (*self._changed, *self._seed_states)}
         self._read = [variable for variable in others if id(variable) not in known]
-        if self.used_share is not None:
-            self._read.append(self.used_share)
         self._is_used: list[bool] = []  # whether the losses depend on each trained variable; set when traced
         self._compiled: dict[tuple, Callable] = {}  # by the shapes of a batch
 

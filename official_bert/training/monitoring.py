@@ -19,7 +19,7 @@ from official_bert.visualization.report_page import rounded
 _SECONDS_PER_CALL = 1.0
 METRICS_FILE = "metrics.jsonl"
 _MAX_STEP = 10**12  # as for flags that count steps
-_MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
+_MOST_SKIPPED = 20  # consecutive steps that nan_policy=skip tolerates
 
 
 def parse_line(line: bytes) -> dict | None:
@@ -118,32 +118,29 @@ class StepsPerCall:
             self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
 
 
-class FailurePolicy:
-    """Handling of steps with a non-finite loss or gradient; `policy` is `nan_policy` in `TrainingPlan`."""
+class FailedSteps:
+    """Counter of consecutive steps that were skipped, because their loss or gradients were not finite."""
 
-    def __init__(self, policy: str):
-        self._policy = policy
-        self._num_in_a_row = 0
+    def __init__(self):
+        self._num_skipped = 0
 
-    def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
-        """Check the steps of a call; a non-finite step ends the call unless it was skipped."""
+    def check(self, step: int, history: dict[str, np.ndarray], latest: str) -> None:
+        """Raise if the last step of a call was not finite and not skipped, or after too many skipped steps."""
         if history.get(OVERFLOW_STEPS, [0])[-1]:
-            return False  # the loss scale is lowered next
+            return  # the loss scale is lowered next
         is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
-        is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
-        last_taken = max(np.flatnonzero(~is_skipped), default=-1)
-        if last_taken >= 0 and not is_failed:
-            self._num_in_a_row = 0
-        self._num_in_a_row += len(is_skipped) - 1 - int(last_taken) + is_failed
-        if not is_failed and self._num_in_a_row <= _MOST_FAILURES:
-            return False
-        loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"
-        if self._policy == "rollback" and self._num_in_a_row <= _MOST_FAILURES:
-            logging.warning("%s: restored the weights of %s; continuing with the next batch", loss, latest)
-            return True
-        times = f", for the {self._num_in_a_row}th time in a row" if self._num_in_a_row > 1 else ""
+        taken = np.flatnonzero(~is_skipped)
+        before = -1 - taken[-1] if len(taken) else self._num_skipped
+        self._num_skipped = int(before) + len(is_skipped)
+        is_finite = all(np.isfinite(values[-1]) for values in history.values())
+        if self._num_skipped <= _MOST_SKIPPED and (is_finite or is_skipped[-1]):
+            return
+        times = f", for the {self._num_skipped}th time in a row" if self._num_skipped else ""
+        advice = "" if self._num_skipped else ", nan_policy=skip"
         raise UserError(
-            f"{loss}{times}; the last good checkpoint is {latest}; try a lower learning_rate or a longer warm-up"
+            f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}{times}; the "
+            f"last good checkpoint is {latest}; try a lower learning_rate, a longer warm-up{advice} or another "
+            "mixed_precision"
         )
 
 

@@ -43,6 +43,8 @@ MODEL_FILES = {
 LABELS_FILE = "labels.json"
 _HF_CONFIG_FILE = "config.json"
 RESULTS_FILE = "eval_results.txt"
+# Flags of earlier versions; a run for which they were not 0 cannot be resumed.
+_REMOVED_FLAGS = ("batch_ramp_up_steps", "hidden_state_weight")
 
 
 class RunConfig(NamedTuple):
@@ -394,6 +396,11 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         )
     if step == 0 or (step is not None and step >= num_train_steps):
         return
+    if removed := [f"{name}={flags[name]}" for name in _REMOVED_FLAGS if flags.get(name)]:
+        raise UserError(
+            f"{latest} was trained with {', '.join(removed)}, which this version no longer has; start another "
+            f"output_dir from its weights, with init_checkpoint={config.output_dir}"
+        )
     selection, order_flags = flags_affecting(config, "selection"), set(flags_affecting(config, "order"))
     if run.num_devices not in (None, num_devices):
         changes["num_devices"] = (
@@ -411,7 +418,7 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
                     f"{change}: the best checkpoint so far was chosen by another evaluation, whose scores cannot be "
                     "compared; use the same value, or another output_dir"
                 )
-        elif name in ("train_batch_tokens", "batch_ramp_up_steps") and not flags[name]:
+        elif name == "train_batch_tokens" and not flags[name]:
             raise UserError(f"{change}, which did not count examples; leave it out, or use another output_dir")
         elif name in order_flags and not config.allow_inexact_resume:
             raise UserError(

@@ -12,8 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, LOSS_SCALE, NUM_EXAMPLES, CheckpointReader
-from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.bundle import GLOBAL_STEP, LOSS_SCALE, NUM_EXAMPLES
 from official_bert.modeling.token_model import ENCODER_SCOPE
 from official_bert.optimization.optimizers import create_optimizer, layers_of, slots_by_name
 from official_bert.optimization.schedules import create_schedule
@@ -87,9 +86,6 @@ class TrainingSteps(abc.ABC):
             num_warmup_steps=plan.num_warmup_steps,
             end_learning_rate=plan.end_learning_rate,
         )
-        # variable with the used fraction of the training time, for a schedule that decays by it;
-        # otherwise None
-        self.used_share = getattr(schedule, "used_share", None)
         self.optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
         self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
         self.step = self.optimizer.iterations  # variable, number of steps taken, counted by the optimizer
@@ -127,10 +123,6 @@ class TrainingSteps(abc.ABC):
     @abc.abstractmethod
     def _run_steps(self, batches: Iterator, num_steps: int) -> np.ndarray:
         """Run steps; return their scalars, float32 [steps, len(self._scalar_names)]."""
-
-    def roll_back(self, checkpoint: str) -> None:
-        """Restore the weights and the optimizer's moments from a checkpoint, but keep the step and example counts."""
-        load(CheckpointReader(checkpoint), self._model.weights, self.slots)
 
     @property
     def _passed_over(self) -> str | None:

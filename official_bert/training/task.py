@@ -1,27 +1,20 @@
 """The interface of a task for the Trainer, its settings, and what tasks share: losses, and learning from a teacher."""
 
-import abc
 import dataclasses
 import functools
 import numbers
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import keras
 from keras import ops
 from typing_extensions import Self
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
+from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.modeling.blocks import dense
-from official_bert.modeling.encoder import BertEncoder, create_encoder
+from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.heads import EncoderModel
-from official_bert.modeling.sentence import normalized
-from official_bert.modeling.token_model import complete_inputs, is_needed
 from official_bert.options.option import check_limits
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
@@ -51,12 +44,10 @@ class TrainingPlan:
       use_xla: whether to compile the step with XLA, on one device.
       save_checkpoints_steps: steps between checkpoints.
       save_checkpoints_secs: seconds after which another one is saved, which the next one replaces; 0 for none.
-      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit. With
-        the schedule "budget", the seconds of all runs together, after which training is complete.
+      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit.
       num_trained_layers: see `step.freeze`.
       train_only: see `step.freeze`.
-      nan_policy: on a non-finite loss or gradient, "stop" training, "skip" the step without changing anything, or
-        "rollback" to the weights of the last checkpoint and continue with the next batch.
+      nan_policy: on a non-finite loss or gradient, "stop" training or "skip" the step without changing anything.
       keep_checkpoint_max: number of checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
       eval_steps: steps between evaluations, None for none.
@@ -227,44 +218,6 @@ class DistillableTask(RecordTask, Protocol):
         """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""
 
 
-class OutputsAndLayers(NamedTuple):
-    """Outputs of a `LayeredModel`."""
-
-    outputs: Any  # the outputs of the wrapped model
-    layers: list[Any]  # L + 1 float [B, S, D] or [B, S, projected_size]: the embeddings and each encoder layer
-
-
-class LayeredModel(keras.Model):
-    """A model that also returns its encoder's layers; the projections are TinyBERT's (2020), equations 8 and 9."""
-
-    def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
-        super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
-        self.model = model  # the wrapped model
-        names, config = ("embeddings", "layers") if projected_size is not None else (), model.encoder.config
-        options = {"dtype": self.dtype_policy, "use_bias": False}
-        self.projections = [dense(projected_size, config.initializer_range, name=name, **options) for name in names]
-        with keras.name_scope("distillation"):
-            for projection in self.projections:
-                projection.build((None, None, config.hidden_size))
-        self.built = True
-
-    @property
-    def encoder(self):
-        return self.model.encoder
-
-    def call(self, inputs, training=False) -> OutputsAndLayers:
-        """Compute outputs and layers; the inputs are those of the model, as a dict by name."""
-        named = {name: inputs[name] for name in self.model.INPUTS}
-        complete = complete_inputs(named)
-        named.update(complete._asdict())
-        encoded = self.encoder(complete, training=training)
-        layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
-        if self.projections:
-            of_embeddings, of_layers = self.projections
-            layers = [of_embeddings(layers[0]), *map(of_layers, layers[1:])]
-        return OutputsAndLayers(self.model.from_encoded(encoded, named, training=training), layers)
-
-
 class DistilledTask:
     """A task learned from labels and from a teacher's logits: Hinton et al. (2015), section 2."""
 
@@ -285,86 +238,6 @@ class DistilledTask:
 
     def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return self._task.predictions(outputs, batch)
-
-
-class TaskWithTeacher(abc.ABC):
-    """A task whose student learns from a teacher that runs on the same batches, in training only."""
-
-    def __init__(self, task: RecordTask, *, weights: Mapping[str, float], projected_size: int | None = None):
-        self._task = task
-        self._weights = weights
-        self._projected_size = projected_size
-        self.schema = task.schema  # the records of the task
-        self.teacher: keras.Model | None = None
-
-    def build_model(self) -> keras.Model:
-        """Create the student and its projections, variables included, and load the teacher."""
-        student = LayeredModel(self._task.build_model(), projected_size=self._projected_size)
-        self.teacher = self._load_teacher()
-        self.teacher.trainable = False
-        return student
-
-    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
-        """Return the losses of the task and those against the teacher, each multiplied by its weight."""
-        losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
-        return weighted(losses, self._weights)
-
-    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return self._task.predictions(outputs.outputs, batch)
-
-    @abc.abstractmethod
-    def _load_teacher(self) -> keras.Model:
-        """Create the teacher, with its weights."""
-
-    @abc.abstractmethod
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
-        """Run the teacher; return the losses of the student against it."""
-
-
-class HiddenStateTask(TaskWithTeacher):
-    """A distilled task that also learns hidden states: Jiao et al., "TinyBERT" (2020), section 3.1."""
-
-    def __init__(
-        self,
-        task: DistilledTask,
-        *,
-        teacher: CheckpointReader,
-        teacher_config: BertConfig,
-        teacher_layers: Sequence[int],
-        weight: float,
-        dtype: str | None = None,
-    ):
-        super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
-        self._reader, self._teacher_config = teacher, teacher_config
-        self._teacher_layers = teacher_layers
-        self._dtype = dtype
-
-    def _load_teacher(self) -> BertEncoder:
-        teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
-        load(self._reader, teacher.checkpoint_variables(), required=is_needed).log()
-        return teacher
-
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
-        encoded = self.teacher({name: batch[name] for name in ENCODER_INPUTS}, training=False)
-        layers = encoded["encoder_layers"]
-        taught = [encoded["embedding_output"], *(layers[layer] for layer in self._teacher_layers)]
-        return {"hidden_state": hidden_state_loss(outputs.layers, taught, batch["input_mask"])}
-
-
-def hidden_state_loss(student: Sequence[Tensor], teacher: Sequence[Tensor], input_mask: Tensor) -> WeightedSum:
-    """Return TinyBERT's loss: squared errors of float [B, S, D], summed over layers, at unpadded positions."""
-    is_real = ops.cast(input_mask, "float32")
-    layers = [[ops.cast(layer, "float32") for layer in pair] for pair in zip(student, teacher, strict=True)]
-    differences = sum(ops.mean(ops.square(one - other), axis=-1) for one, other in layers)  # [B, S]
-    return WeightedSum(ops.sum(differences * is_real), ops.sum(is_real))
-
-
-def cosine_loss(student: Tensor, teacher: Tensor, input_mask: Tensor) -> WeightedSum:
-    """Return 1 - the cosine similarity of two layers, float [B, S, D], averaged over unpadded positions."""
-    student, teacher = (normalized(ops.cast(layer, "float32")) for layer in (student, teacher))
-    distances = 1 - ops.sum(student * teacher, axis=-1)  # [B, S]
-    is_real = ops.cast(input_mask, "float32")
-    return WeightedSum(ops.sum(distances * is_real), ops.sum(is_real))
 
 
 def weighted(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.bundle import TRAIN_SECONDS, CheckpointReader
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import LORA_SCALE
@@ -19,62 +19,12 @@ from official_bert.support.console import Progress
 from official_bert.support.files import fault_point
 from official_bert.support.signals import RunRequests, Stopped
 from official_bert.training.cluster import Cluster
-from official_bert.training.monitoring import FailurePolicy, ScalarLog, StepsPerCall, StepWindow, describe_scalars
+from official_bert.training.monitoring import FailedSteps, ScalarLog, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS
 from official_bert.training.task import Task, TrainingPlan
 
 _SAVES_BY_TIME = 50  # saving by time takes at most one part in so many of the training time
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, if steps are too slow for `log_steps` to show progress
-
-
-class TimeBudget:
-    """Clock of a run, resumed ones included; for a schedule that does not decay by time it has no state."""
-
-    def __init__(self, max_seconds: float, used_share: keras.Variable | None, cluster: Cluster):
-        if used_share is not None and max_seconds <= 0:
-            raise ValueError(f"max_seconds={max_seconds}: must be above 0")
-        self.is_used_up = False  # whether the last `update` found no time left
-        self._max_seconds = max_seconds
-        self._used_share = used_share
-        self._cluster = cluster
-        self._began = time.monotonic()
-
-    def restore(self, reader: CheckpointReader) -> None:
-        """Add the seconds stored in a checkpoint, if any."""
-        if TRAIN_SECONDS in reader.shapes:
-            self._began -= float(reader.read(TRAIN_SECONDS))
-        self.update()
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the seconds to store in a checkpoint."""
-        return {} if self._used_share is None else {TRAIN_SECONDS: np.float64(self._seconds)}
-
-    def update(self) -> None:
-        """Set the used fraction, the same on all workers."""
-        if self._used_share is None:
-            return
-        milliseconds = self._cluster.from_chief(int(1000 * self._seconds))
-        used_share = min(milliseconds / (1000 * self._max_seconds), 1.0)
-        self.is_used_up = used_share == 1
-        self._used_share.assign(used_share)
-
-    def log_end(self, num_steps: int) -> None:
-        """Log that training is complete, with a warning if all steps were taken before the end of the schedule."""
-        if self.is_used_up:
-            logging.info("max_train_seconds=%g are used up: complete at step %d", self._max_seconds, num_steps)
-        elif self._used_share is not None:
-            logging.warning(
-                "all %d steps took %.0f of max_train_seconds=%g: the learning rate did not reach its end; train more "
-                "steps or epochs for less time",
-                num_steps,
-                self._seconds,
-                self._max_seconds,
-            )
-
-    @property
-    def _seconds(self) -> float:
-        """Seconds used so far, including earlier runs."""
-        return time.monotonic() - self._began
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -101,9 +51,8 @@ class TrainingRun:
             steps=self.plan.num_train_steps,
             verbose=0,
         )
-        self._failures = FailurePolicy(self.plan.nan_policy)
+        self._failures = FailedSteps()
         self._window = StepWindow(self.plan.train_batch_size)
-        self._budget = TimeBudget(self.plan.max_train_seconds, self.steps.used_share, self.cluster)
         self._began = self._saved = time.monotonic()  # of the run and of its last checkpoint
         self._seconds_to_save = 0.0
 
@@ -120,7 +69,6 @@ class TrainingRun:
         load(reader, self.model.weights, self.steps.slots, self.steps.counts)
         load(reader, self.steps.loss_scale_state, required=lambda name: False)
         self._window.restore(reader)
-        self._budget.restore(reader)
         logging.info("resuming from %s", latest)
 
     def save(self, *, is_temporary: bool = False) -> None:
@@ -131,7 +79,6 @@ class TrainingRun:
             **self.steps.loss_scale_state,
             **{name: np.int64(count.numpy()) for name, count in self.steps.counts.items()},
             **self._window.arrays(),
-            **self._budget.arrays(),
         }
         tensors = {**weights_by_name(self.model), **state}
         logging.info("saved %s", self.folder.save(self.step, tensors, is_temporary=is_temporary))
@@ -147,10 +94,9 @@ class TrainingRun:
             return True
         if not self._is_last(start):
             return False
-        aim = f"up to step {self.plan.num_train_steps}"
-        if self._budget.is_used_up:
-            aim = f"in max_train_seconds={self.plan.max_train_seconds:g}"
-        logging.warning("%s exists already: nothing left to train %s", self.folder.latest, aim)
+        logging.warning(
+            "%s exists already: nothing left to train up to step %d", self.folder.latest, self.plan.num_train_steps
+        )
         return True
 
     def take_steps(self, batches: Callable[[int], Iterable]) -> bool:
@@ -182,8 +128,6 @@ class TrainingRun:
             self._callbacks.on_epoch_begin(start // self.plan.log_steps)
             is_over = self._loop(iterator, progress)
             self._callbacks.on_train_end()
-        if self._is_last(self.step):
-            self._budget.log_end(self.step)
         return is_over
 
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
@@ -198,17 +142,13 @@ class TrainingRun:
             history = self.steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
             step = self.step
-            self._budget.update()
             fault_point("step")
             self._window.add(history, None if pace.is_first_call else seconds)
             if pace.is_first_call:
                 progress.restart(step)
             pace.add(num_steps, seconds)
             is_overflow = history.get(OVERFLOW_STEPS, [0])[-1]
-            is_rolled_back = self._failures.add(step, history, self.folder.latest)
-            if is_rolled_back:
-                self.steps.roll_back(self.folder.latest)
-                self._window = StepWindow(plan.train_batch_size)
+            self._failures.check(step, history, self.folder.latest)
             is_over = self._is_last(step)
             self._log(step, progress, is_logged=is_over or step % plan.log_steps == 0, is_overflow=is_overflow)
             if self._is_evaluated(step):
@@ -222,7 +162,7 @@ class TrainingRun:
                 int(self.cluster.is_chief and self._is_due),
             )
             is_stopped, is_over = stops > 0, is_over or ends > 0
-            is_kept = is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0
+            is_kept = is_over or is_stopped or saves or step % plan.save_checkpoints_steps == 0
             if is_kept or is_due:
                 progress.clear()
                 self.save(is_temporary=not is_kept)
@@ -261,18 +201,18 @@ class TrainingRun:
         return self.evaluate is not None and (self._is_last(step) or step % self.plan.eval_steps == 0)
 
     def _is_last(self, step: int) -> bool:
-        return step >= self.plan.num_train_steps or self._budget.is_used_up
+        return step >= self.plan.num_train_steps
 
     @property
     def _is_out_of_time(self) -> bool:
-        """True if `max_train_seconds` are over; a budget ends the run otherwise."""
-        limit = 0 if self.plan.lr_schedule == "budget" else self.plan.max_train_seconds
+        """True if `max_train_seconds` are over."""
+        limit = self.plan.max_train_seconds
         return bool(limit and time.monotonic() - self._began >= limit)
 
     @property
     def _is_due(self) -> bool:
-        """True if it is time for a checkpoint; never with rollbacks, whose result would then depend on the time."""
-        every = self.plan.save_checkpoints_secs if self.plan.nan_policy != "rollback" else 0
+        """True if it is time for a checkpoint."""
+        every = self.plan.save_checkpoints_secs
         return bool(every and time.monotonic() - self._saved >= max(every, _SAVES_BY_TIME * self._seconds_to_save))
 
     def _stops_early(self, step: int) -> bool:

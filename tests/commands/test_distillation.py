@@ -148,26 +148,6 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher")
     refuse({"trainable_encoder": False}, "--teacher cannot be used with --notrainable_encoder")
     refuse({"do_train": False, "do_eval": True}, "--teacher needs --do_train")
-    refuse({"teacher": None, "hidden_state_weight": 1.0}, "--hidden_state_weight needs --teacher")
-    refuse({"hidden_state_weight": 1.0, "long_text": "window"}, "--hidden_state_weight and --long_text=window exclude")
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_layers_are_learned_through_projections(student, tmp_path):
-    settings = {**student, "soft_target_weight": 0.0, "learning_rate": 3e-3, "log_steps": 1, "num_train_epochs": 6.0}
-    saved = {}
-    for weight in (0.0, 1.0):
-        folder = tmp_path / f"weight {weight}"
-        run_here("run_classifier", **settings | {"hidden_state_weight": weight, "output_dir": str(folder)})
-        saved[weight] = {name for name in arrays_of(folder) if "adam" not in name}
-    assert saved[1.0] - saved[0.0] == {"distillation/embeddings/kernel", "distillation/layers/kernel"}
-    losses = json_lines(folder / "metrics.jsonl")
-    assert losses[-1]["hidden_state_loss"] < 0.8 * losses[0]["hidden_state_loss"]
-    # Only the student is evaluated, used and reloaded.
-    alone = {"teacher": None, "output_dir": str(folder), "do_train": False, "do_eval": True, "soft_target_weight": 0.5}
-    run_here("run_classifier", **settings | alone)
-    assert Predictor(folder)("the rain is warm").label in "01"
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ def half_done(settings, tmp_path_factory):
     config = json.loads((folder / "run_config.json").read_text())
     config["flags"]["num_train_epochs"] = 2.0
     del config["flags"]["strip_accents"]  # as in a run of an earlier version, which did as by default
+    config["flags"] |= {"batch_ramp_up_steps": 0, "hidden_state_weight": 0.0}  # flags that are gone, unused
     (folder / "run_config.json").write_text(json.dumps(config))
     return folder
 
@@ -123,6 +124,31 @@ def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     assert caplog.text.count("the resumed run differs from an uninterrupted one") == 6
     flags = json.loads(open(os.path.join(resumed["output_dir"], "run_config.json")).read())["flags"]
     assert flags["train_batch_size"] == 4
+
+
+def with_flags(folder, **changes):
+    path = os.path.join(folder, "run_config.json")
+    settings = json.loads(open(path).read())
+    settings["flags"] |= changes
+    with open(path, "w") as sink:
+        json.dump(settings, sink)
+
+
+@pytest.mark.slow
+def test_a_run_with_flags_that_are_gone_is_used_but_not_resumed(resumed, caplog):
+    folder = resumed["output_dir"]
+    with_flags(folder, hidden_state_weight=1.0, lr_schedule="budget", nan_policy="rollback")
+    assert Predictor(folder)("the harbour").label in "01"
+    before = bytes_in(folder)
+    with prints_error(
+        "ckpt-5 was trained with hidden_state_weight=1.0, which this version no longer has; start another"
+    ):
+        run(resumed)
+    assert bytes_in(folder) == before
+    with_flags(folder, hidden_state_weight=0.0)
+    run(resumed)
+    for given, former in (("lr_schedule=linear", "lr_schedule=budget"), ("nan_policy=stop", "nan_policy=rollback")):
+        assert f"{given}, but {folder}/model.ckpt-5 was trained with {former}: the resumed run differs" in caplog.text
 
 
 def test_a_finished_run_says_which_other_flags_it_does_not_train_with(half_done, settings, caplog):

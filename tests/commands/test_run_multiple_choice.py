@@ -94,7 +94,6 @@ def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
         ({"label_column": None}, "--do_train needs --label_column"),
         ({"question_column": "o"}, "the flags name the column o twice"),
         ({"task_name": "swag"}, "--context_column"),
-        ({"teacher": "a", "hidden_state_weight": 1.0}, "--hidden_state_weight cannot be used for multiple choice"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(settings, changes, message):

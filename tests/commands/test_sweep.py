@@ -124,7 +124,7 @@ def assert_no_sweep(flags, *parts):
         (["--do_export", "--export_dir=e"], {}, ["does not export; export the winner with run_classifier --do_export"]),
         (["--train_batch_tokens=99"], {}, ["sizes of --train_batch_size; leave --train_batch_tokens out"]),
         (["--learning_rate=5e-5"], {}, ["--learning_rate is set by the sweep; give it before --, not to run_class"]),
-        (["--lr=5e-5"], {}, ["run_classifier: there is no flag --lr; use --learning_rate"]),
+        (["--lr=5e-5"], {}, ["run_classifier: there is no flag --lr; --help lists the flags"]),
     ],
 )
 def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, changes, parts):

@@ -147,14 +147,13 @@ def broken_off(whole, folder, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batches", [{"train_batch_tokens": 1024}, {"train_batch_size": 32, "batch_ramp_up_steps": 14}])
 def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
-    one_layer_config_file, unmasked_records_file, vocab_file, tmp_path, batches
+    one_layer_config_file, unmasked_records_file, vocab_file, tmp_path
 ):
     flags = {
         "bert_config_file": one_layer_config_file, "input_file": unmasked_records_file, "do_train": True,
         "dynamic_masking": True, "vocab_file": vocab_file, "max_seq_length": 64,
-        "max_predictions_per_seq": 10, **batches, "num_train_steps": 20, "num_warmup_steps": 2,
+        "max_predictions_per_seq": 10, "train_batch_tokens": 1024, "num_train_steps": 20, "num_warmup_steps": 2,
         "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "log_steps": 4, "learning_rate": 1e-3,
     }  # fmt: skip
     whole = tmp_path / "whole"
@@ -162,8 +161,6 @@ def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
     counts = [CheckpointReader(f"{whole}/model.ckpt-{step}").read("num_examples") for step in range(21)]
     sizes = np.diff(counts)
     assert sizes.min() < sizes.max() and sizes.max() >= 16  # short records come in larger batches
-    if "batch_ramp_up_steps" in batches:
-        assert sizes.tolist() == [4] * 4 + [8] * 5 + [16] * 5 + [32] * 6
     assert sizes.sum() > 2 * UNMASKED_RECORDS
     resumed = broken_off(whole, tmp_path / "resumed", 9)
     run_here("run_pretraining", **flags, output_dir=str(resumed))

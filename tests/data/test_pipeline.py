@@ -12,7 +12,6 @@ from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.job import growing_batches
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -291,23 +290,6 @@ def test_compressed_files_are_read_among_others(tmp_path, paths):
         return numbers(training, 12), numbers(evaluation_batches(paths, SCHEMA, batch_size=4), 99)
 
     assert read(compressed) == read(paths)
-
-
-def test_each_record_comes_once_in_batches_that_double_whatever_the_start():
-    def growing(start_record, count):
-        """Return batches of consecutive record numbers."""
-
-        def make(batch_size, start):
-            return tf.data.Dataset.counter(start).batch(batch_size, drop_remainder=True)
-
-        batches = growing_batches(make, batch_size=16, num_steps=7, start_record=start_record)
-        return [batch.tolist() for batch in batches.take(count).as_numpy_iterator()]
-
-    whole = growing(0, 10)
-    assert [len(batch) for batch in whole] == [2, 2, 4, 4, 8, 8, 8, 16, 16, 16]
-    assert [number for batch in whole for number in batch] == list(range(84))
-    for number, batch in enumerate(whole):
-        assert growing(batch[0], 10 - number) == whole[number:]
 
 
 def test_the_documented_examples():

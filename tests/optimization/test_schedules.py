@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from official_bert.optimization.schedules import (
     SCHEDULES,
-    LinearWarmupThenBudget,
     LinearWarmupThenConstant,
     LinearWarmupThenCosine,
     LinearWarmupThenDecay,
@@ -48,21 +47,12 @@ def test_a_constant_rate_after_warmup():
     assert float(LinearWarmupThenConstant(0.3)(0)) == np.float32(0.3)
 
 
-def test_a_line_along_the_used_time():
-    schedule = LinearWarmupThenBudget(1.0, num_train_steps=100, num_warmup_steps=4, end_learning_rate=0.2)
-    schedule.used_share.assign(0.5)
-    np.testing.assert_allclose([schedule(step) for step in range(5)], [0.25, 0.5, 0.75, 0.6, 0.6], rtol=1e-6)
-    schedule.used_share.assign(1.0)
-    assert float(schedule(7)) == np.float32(0.2)
-
-
 @pytest.mark.parametrize(
     "schedule",
     [
         LinearWarmupThenDecay(0.5, num_train_steps=30, num_warmup_steps=7, end_learning_rate=0.1),
         LinearWarmupThenCosine(0.5, num_train_steps=30, num_warmup_steps=7, end_learning_rate=0.1),
         LinearWarmupThenConstant(0.5, num_warmup_steps=7),
-        LinearWarmupThenBudget(0.5, num_train_steps=30, num_warmup_steps=7),
     ],
 )
 def test_a_schedule_is_saved_and_loaded(schedule):
@@ -89,9 +79,9 @@ def test_schedules_are_found_by_name(monkeypatch):
     monkeypatch.setitem(SCHEDULES, "square", square)
     numbers = {"num_train_steps": 10, "num_warmup_steps": 0, "end_learning_rate": 0.0}
     middles = {name: float(create_schedule(name, 1.0, **numbers)(4)) for name in SCHEDULES}
-    expected = {"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36, "budget": 1.0}
+    expected = {"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36}
     assert {name: middles[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     assert float(create_schedule("linear", 1.0, **{**numbers, "end_learning_rate": 0.25})(9)) == 0.25
-    message = "^lr_schedule='root' is unknown; choose one of budget, constant, cosine, .*linear, square$"
+    message = "^lr_schedule='root' is unknown; choose one of constant, cosine, .*linear, square$"
     with pytest.raises(UserError, match=message):
         create_schedule("root", 1.0, **numbers)

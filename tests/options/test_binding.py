@@ -9,11 +9,10 @@ import pytest
 from absl import flags
 
 from official_bert.commands import all_commands
-from official_bert.options.command import _ADVICE, _OTHER_NAMES, define_flags, parse_flags, settle_repeated_flags
+from official_bert.options.command import _REMOVED, define_flags, parse_flags, settle_repeated_flags
 from official_bert.options.option import ADVANCED_GROUPS, GROUPS, full_help, short_help
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.question_answering.options import SquadConfig
 from tests.conftest import GOLDEN
 
 REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
@@ -41,22 +40,10 @@ def parse(config_class, *arguments):
         ("--max_seq_lenght=8", "there is no flag --max_seq_lenght; did you mean --max_seq_length"),
         ("--nodo_trian", "there is no flag --nodo_trian; did you mean --do_train"),
         ("--bake", "there is no flag --bake; --help lists the flags"),
-        ("--seed=3", "there is no flag --seed; use --random_seed"),
-        ("--text_column=body", "; use --text_a_column"),
-        ("--model=m", "; use --init_checkpoint"),
-        ("--num_epochs=2", "; use --num_train_epochs"),
-        ("--max_length=9", "; use --max_seq_length"),
-        ("--train_data=f", "; use --train_file"),
-        ("--num_labels=3", "; the labels are those of the training file"),
-        (
-            "--nofallback",
-            "; a run always resumes from the checkpoint before a damaged one",
-        ),
-        ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
-        ("--model_name_or_path=bert-base-uncased", "give the model as --init_checkpoint=FOLDER, the local folder"),
-        ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),
-        ("--use_gpu", "one GPU is used if TensorFlow finds any, and all with --backend=jax; --num_replicas sets"),
-        ("--device=gpu", "; one GPU is used if TensorFlow finds any"),
+        ("--seed=3", "there is no flag --seed; did you mean --random_seed"),
+        ("--per_device_eval_batch_size=3", "; --help lists the flags"),
+        ("--nofallback", "; a run always resumes from the checkpoint before a damaged one"),
+        ("--hidden_state_weight=1", "; with --teacher, fine-tuning learns the teacher's outputs"),
     ],
 )
 def test_mistakes(argument, message):
@@ -64,14 +51,9 @@ def test_mistakes(argument, message):
         parse(ClassifierConfig, argument)
 
 
-def test_the_tables_of_other_names_name_flags_that_exist_and_none_that_would_work():
-    with pytest.raises(UserError, match="; use --predict_batch_size"):  # the first one that the script has
-        parse(SquadConfig, "--per_device_eval_batch_size=3")
-    names = {name: set(parse(script.config_class)) for name, script in all_commands().items()}
-    ours = set().union(*names.values())
-    assert {other for others in _OTHER_NAMES.values() for other in others} <= ours
-    assert not {*_OTHER_NAMES, *_ADVICE} & names["run_classifier"]
-    assert not set(_OTHER_NAMES) & set(_ADVICE)
+def test_flags_that_are_gone_are_flags_of_no_training_command():
+    for name in ("run_classifier", "run_pretraining", "mine_hard_negatives"):
+        assert set(parse(all_commands()[name].config_class)).isdisjoint(_REMOVED)
 
 
 OVERRIDDEN = ["--labels=a", "--train_batch_size=32", "--do_train"]
@@ -111,7 +93,7 @@ def test_elsewhere_the_values_of_a_list_are_joined_and_two_values_of_another_fla
     [
         (b"--task_name=m\xff", "flags.txt: this file, or one that it includes, is not UTF-8"),
         (b"# a comment\n--task_name=mrpc\nbake\n", "unexpected argument 'bake' in a file of --flagfile=.*flags.txt"),
-        (b"--seed=3", "; use --random_seed"),
+        (b"--seed=3", "; did you mean --random_seed"),
     ],
 )
 def test_flag_files_of_nonsense(tmp_path, content, message):

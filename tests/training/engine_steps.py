@@ -1,5 +1,6 @@
 """Steps of all tasks from the same weights on any engine: their losses, and the weights after them."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,13 +15,14 @@ from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, LoraSettings
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
-from official_bert.tasks.pretraining.task import ReplacedTokenTask
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, ReplacedTokenTask
 from official_bert.tasks.sentence_encoder.data import example_schema
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.training.cluster import Cluster
 from official_bert.training.step_base import TrainingSteps
-from official_bert.training.task import TEACHER_LOGITS, DistilledTask, HiddenStateTask, Task, TrainingPlan
+from official_bert.training.task import TEACHER_LOGITS, DistilledTask, Task, TrainingPlan
 from tests.conftest import GOLDEN
 from tests.training.task_batches import CONFIG, LENGTH, PREDICTIONS, SIZE, TASKS, batch_of
 from tests.training.trajectory import golden_batches, golden_plan, golden_task, golden_trajectory
@@ -73,15 +75,18 @@ def replaced_tokens(options):
 
 
 def distilled(options):
-    """Learn from logits in the records, and from the layers of a teacher."""
-    task = DistilledTask(TASKS["classification"](options), soft_target_weight=0.5, temperature=2.0)
-    return HiddenStateTask(
-        task,
-        teacher=CheckpointReader(str(MODEL / "bert_model.ckpt")),
-        teacher_config=BertConfig.from_json_file(str(MODEL / "bert_config.json")),
-        teacher_layers=[0, 2],
-        weight=0.1,
-    )
+    """Learn from logits in the records."""
+    return DistilledTask(TASKS["classification"](options), soft_target_weight=0.5, temperature=2.0)
+
+
+def taught(options):
+    """Learn from a teacher that reads the same batches."""
+    flags = {"input_file": "-", "output_dir": "-", "bert_config_file": "-", "do_train": True}
+    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "eval_batch_size": SIZE}
+    dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = BertConfig.from_dict({**json.loads((MODEL / "bert_config.json").read_text()), **dropout})
+    task = PretrainingTask(config, encoder_options=options, **sizes)
+    return DistilledPretrainingTask(task, config, PretrainingConfig(**flags, teacher=str(MODEL / "bert_model.ckpt")))
 
 
 def with_logits(batch):
@@ -99,6 +104,7 @@ ROWS = {
     "all layers": lambda: classification("classification by all layers", plan=LAYERS, num_devices=4),
     "CRF": lambda: Row(crf, batch_of("tagging"), plan=PARTS, num_devices=2),
     "contrastive": lambda: Row(*sentences("contrastive", temperature=0.05, symmetric=True), plan=PARTS, num_devices=2),
+    "taught": lambda: Row(taught, batch_of("pretraining"), plan=PARTS),
     "distilled": lambda: Row(distilled, with_logits(batch_of("classification")), plan=PARTS),
     "question answering": lambda: classification("question answering"),
     "replaced tokens": lambda: Row(replaced_tokens, batch_of("pretraining")),

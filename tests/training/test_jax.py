@@ -119,7 +119,7 @@ def test_mixed_precision_stays_near_the_reference_and_overflows_change_nothing(s
 def test_runs_are_saved_stopped_and_repaired_as_with_tensorflow(tmp_path):
     """The tests of these, in a process whose Keras computes with JAX."""
     names = ("test_save_and_stop.py", "test_interruptions.py")
-    chosen = "not_finite or skipped or rollback or sigterm_stops or while_saving"
+    chosen = "not_finite or skip or sigterm_stops or while_saving"
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "", "-k", chosen]
     files = [str(ROOT / "tests" / "training" / name) for name in names]
     on_jax([sys.executable, "-m", "pytest", *options, *files, f"--basetemp={tmp_path / 'runs'}"], tmp_path)

@@ -166,8 +166,6 @@ class ClassifierConfig(IdOptions, HeadOptions, LabellingOptions):
     def _check_head(self) -> None:
         if self.long_text != "window":
             self.refuse("doc_stride", "max_windows", "window_pooling", because="needs --long_text=window")
-        elif self.hidden_state_weight:
-            raise UserError("--hidden_state_weight and --long_text=window exclude each other; choose one")
         if not self.trainable_encoder and self.long_text == "window":
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
         if self.head == "bilstm" and self.feature_layers is not None:

@@ -101,8 +101,6 @@ class MultipleChoiceConfig(IdOptions, LabellingOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.hidden_state_weight:
-            raise UserError("--hidden_state_weight cannot be used for multiple choice; leave it out")
         if self.task_name != "custom":
             self.refuse(
                 *("context_column", "question_column", "choice_columns", "label_column", "has_header", "delimiter"),

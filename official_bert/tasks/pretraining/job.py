@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from official_bert.options.training import JAX
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
-from official_bert.tasks.pretraining.options import NUM_STAGES, REPLACED_TOKENS, SMALLEST, PretrainingConfig
+from official_bert.tasks.pretraining.options import REPLACED_TOKENS, PretrainingConfig
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import (
     DistilledPretrainingTask,
@@ -158,9 +158,6 @@ def _train_and_evaluate(inputs: PretrainingInputs, cluster: Cluster) -> bool:
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, cluster.num_replicas, "train_batch_size", num_parts=num_parts)
-        if config.batch_ramp_up_steps:
-            smallest, name = config.train_batch_size // SMALLEST, "the first batch of batch_ramp_up_steps: size"
-            check_divisible(smallest, cluster.num_replicas, name, num_parts=num_parts)
     if config.do_eval and (cluster.num_workers > 1 or config.backend == JAX):
         check_divisible(config.eval_batch_size, cluster.num_replicas, "eval_batch_size")
     with training_folder(config, is_written=cluster.is_chief):
@@ -204,14 +201,12 @@ def _records(inputs: PretrainingInputs, schema: RecordSchema) -> PretrainingReco
 def _train(inputs: PretrainingInputs, trainer: Trainer, records: PretrainingRecords) -> bool:
     """Train; return True if complete."""
     config = inputs.config
-    for name, effect in (
-        ("num_warmup_steps", "the learning rate never reaches its peak"),
-        ("batch_ramp_up_steps", "the batches never reach their full size"),
-    ):
-        if getattr(config, name) >= config.num_train_steps:
-            logging.warning(
-                "%s=%d is not below num_train_steps=%d: %s", name, getattr(config, name), config.num_train_steps, effect
-            )
+    if config.num_warmup_steps >= config.num_train_steps:
+        logging.warning(
+            "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",
+            config.num_warmup_steps,
+            config.num_train_steps,
+        )
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
     lengths = padded_lengths(config.max_seq_length) if config.train_batch_tokens else None
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
@@ -219,17 +214,9 @@ def _train(inputs: PretrainingInputs, trainer: Trainer, records: PretrainingReco
     def batches(start_record: int) -> tf.data.Dataset:
         if trainer.cluster.is_chief:
             write_run_files(config, inputs.bert_config, inputs.vocabulary, trainer.num_replicas)
-        if not config.batch_ramp_up_steps:
-            return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
-        return growing_batches(
-            lambda size, start: records.training_batches(batch_size=size, start_record=start),
-            batch_size=config.train_batch_size,
-            num_steps=config.batch_ramp_up_steps,
-            start_record=start_record,
-        )
+        return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
 
-    varying = {"train_batch_size": None} if config.batch_ramp_up_steps else {}
-    plan = TrainingPlan.from_config(config, eval_steps=None, **varying)
+    plan = TrainingPlan.from_config(config, eval_steps=None)
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 
@@ -251,22 +238,3 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: PretrainingR
         ScalarLog(config.output_dir).replace("eval", step, scores)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         write_results(os.path.join(config.output_dir, RESULTS_FILE), by_importance(results, "masked_lm_accuracy"))
-
-
-def growing_batches(
-    make_batches: Callable[[int, int], tf.data.Dataset], *, batch_size: int, num_steps: int, start_record: int
-) -> tf.data.Dataset:
-    """Concatenate batches of 1/8, 1/4 and 1/2 of the final size, a third of the steps each, and the rest."""
-    dataset, stage_start = None, 0
-    for stage in range(NUM_STAGES + 1):
-        size = batch_size >> (NUM_STAGES - stage)
-        num_stage_steps = num_steps * (stage + 1) // NUM_STAGES - num_steps * stage // NUM_STAGES
-        stage_end = stage_start + num_stage_steps * size
-        is_final = stage == NUM_STAGES
-        if is_final or start_record < stage_end:
-            first = max(start_record, stage_start)
-            batches = make_batches(size, first)
-            batches = batches if is_final else batches.take((stage_end - first) // size)
-            dataset = batches if dataset is None else dataset.concatenate(batches)
-        stage_start = stage_end
-    return dataset

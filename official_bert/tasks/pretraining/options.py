@@ -8,10 +8,6 @@ from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 
 _MAX_NGRAM_LENGTH = 100
-NUM_STAGES = 3  # of growing batches; each doubles the size
-SMALLEST = 2**NUM_STAGES  # ratio of the final to the first batch size
-
-
 REPLACED_TOKENS = "replaced_tokens"  # choice of `objective`
 
 
@@ -193,14 +189,6 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
     do_eval: bool = redeclared(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
     num_train_steps: int = option(100000, "Number of training steps.", minimum=1)
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0)
-    batch_ramp_up_steps: int = option(
-        0,
-        "Number of first steps with smaller batches: an eighth of --train_batch_size, a quarter and half of it, a "
-        "third of these steps each.",
-        group="rarely needed",
-        minimum=0,
-        affects="order",
-    )
     max_eval_steps: int = option(
         100, "Maximum number of batches to evaluate.", group="evaluation", minimum=1, affects="nothing"
     )
@@ -302,12 +290,3 @@ class PretrainingConfig(EvaluationOptions, TokenizerOptions, TrainingOptions):
         _check_replacements(self)
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
-        for other in ("train_batch_tokens", "use_tpu"):
-            if getattr(self, other):
-                because = f"cannot be used with --{other}: it needs batches of growing size; leave one of them out"
-                self.refuse("batch_ramp_up_steps", because=because)
-        if self.batch_ramp_up_steps and self.train_batch_size % SMALLEST:
-            raise UserError(
-                f"--train_batch_size={self.train_batch_size} is not a multiple of {SMALLEST}, which "
-                "--batch_ramp_up_steps needs"
-            )

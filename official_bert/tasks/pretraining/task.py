@@ -1,7 +1,7 @@
 """Pretraining tasks, masked LM with or without pairs, and replaced tokens: models, losses and metrics."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,22 +13,22 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.bert import ElectraConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.heads import EncoderModel
 from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenPretrainingModel
+from official_bert.modeling.sentence import normalized
+from official_bert.modeling.token_model import complete_inputs
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 from official_bert.training.task import (
-    LayeredModel,
-    OutputsAndLayers,
-    TaskWithTeacher,
     Tensor,
     WeightedSum,
-    cosine_loss,
     mean_loss,
     soft_cross_entropy,
     sparse_cross_entropy,
+    weighted,
 )
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
@@ -199,8 +199,42 @@ def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
     return float(np.sum(values * weights) / total) if total else 0.0
 
 
-class DistilledPretrainingTask(TaskWithTeacher):
+class OutputsAndLayer(NamedTuple):
+    """Outputs of a `LayeredModel`."""
+
+    outputs: Any  # the outputs of the wrapped model
+    layer: Tensor  # float [B, S, D], the last layer of its encoder
+
+
+class LayeredModel(keras.Model):
+    """A model that also returns its encoder's last layer."""
+
+    def __init__(self, model: EncoderModel):
+        super().__init__(autocast=False, dtype=model.dtype_policy, name="layered")
+        self.model = model  # the wrapped model
+        self.built = True
+
+    @property
+    def encoder(self):
+        return self.model.encoder
+
+    def call(self, inputs, training=False) -> OutputsAndLayer:
+        """Compute outputs and layer; the inputs are those of the model, as a dict by name."""
+        named = {name: inputs[name] for name in self.model.INPUTS}
+        complete = complete_inputs(named)
+        named.update(complete._asdict())
+        encoded = self.encoder(complete, training=training)
+        return OutputsAndLayer(
+            self.model.from_encoded(encoded, named, training=training), encoded["encoder_layers"][-1]
+        )
+
+
+class DistilledPretrainingTask:
     """Pretraining whose student also learns its teacher's masked-word predictions and last layer.
+
+    The teacher runs on the same batches, in training only. The additional losses are `soft_target` (the teacher's
+    predictions of the masked words) and `cosine` (the angle between the last layers of both models), unless its weight
+    is 0.
 
     Source: Sanh et al., "DistilBERT, a distilled version of BERT" (2019), section 2.
     """
@@ -208,35 +242,52 @@ class DistilledPretrainingTask(TaskWithTeacher):
     def __init__(
         self, task: PretrainingTask, bert_config: BertConfig, config: PretrainingConfig, *, dtype: str | None = None
     ):
-        """Add the losses `soft_target` (the teacher's masked-word predictions) and `cosine` to pretraining.
-
-        The last is the angle between the last layers of both models; it is disabled at weight 0.
-        """
-        weights = {
+        self._task = task
+        self._weights = {
             "masked_lm": config.masked_lm_weight,
             "soft_target": config.soft_target_weight,
             "cosine": config.cosine_weight,
         }
-        super().__init__(task, weights=weights)
+        self.schema = task.schema  # the records of the task
+        self.teacher: keras.Model | None = None
         self._temperature = config.distillation_temperature
         self._dtype = dtype
         self._reader, self._teacher_config = open_pretrained(config.teacher, parameter="teacher")
-        _check_fits(self._teacher_config, bert_config, self._reader.prefix, compares_layers=weights["cosine"] > 0)
+        _check_teacher(
+            self._teacher_config, bert_config, self._reader.prefix, compares_layers=self._weights["cosine"] > 0
+        )
 
-    def _load_teacher(self) -> LayeredModel:
+    def build_model(self) -> keras.Model:
+        """Create the student, variables included, and load the teacher."""
+        student = LayeredModel(self._task.build_model())
         teacher = PretrainingModel(create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype)))
         load(
             self._reader, teacher.checkpoint_variables(), required=lambda name: not name.startswith(_NEXT_SENTENCE_HEAD)
         ).log()
-        return LayeredModel(teacher)
+        self.teacher = LayeredModel(teacher)
+        self.teacher.trainable = False
+        return student
 
-    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: OutputsAndLayer, batch: Mapping[str, Tensor]) -> dict[str, WeightedSum]:
+        """Run the teacher; return the losses of the task and those against it, each multiplied by its weight."""
         taught = self.teacher(batch, training=False)
         logits = taught.outputs["masked_lm_logits"]
-        losses = {"soft_target": self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)}
+        losses = self._task.losses(outputs.outputs, batch)
+        losses["soft_target"] = self._task.soft_target_loss(outputs.outputs, logits, batch, self._temperature)
         if self._weights["cosine"]:
-            losses["cosine"] = cosine_loss(outputs.layers[-1], taught.layers[-1], batch["input_mask"])
-        return losses
+            losses["cosine"] = cosine_loss(outputs.layer, taught.layer, batch["input_mask"])
+        return weighted(losses, self._weights)
+
+    def predictions(self, outputs: OutputsAndLayer, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self._task.predictions(outputs.outputs, batch)
+
+
+def cosine_loss(student: Tensor, teacher: Tensor, input_mask: Tensor) -> WeightedSum:
+    """Return 1 - the cosine similarity of two layers, float [B, S, D], averaged over unpadded positions."""
+    student, teacher = (normalized(ops.cast(layer, "float32")) for layer in (student, teacher))
+    distances = 1 - ops.sum(student * teacher, axis=-1)  # [B, S]
+    is_real = ops.cast(input_mask, "float32")
+    return WeightedSum(ops.sum(distances * is_real), ops.sum(is_real))
 
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
@@ -246,7 +297,7 @@ def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
             raise UserError(vocabulary_mismatch(vocabulary, folder, f"teacher={teacher} was trained with"))
 
 
-def _check_fits(teacher: BertConfig, student: BertConfig, source: str, *, compares_layers: bool) -> None:
+def _check_teacher(teacher: BertConfig, student: BertConfig, source: str, *, compares_layers: bool) -> None:
     if teacher.vocab_size != student.vocab_size:
         raise UserError(
             f"the teacher in {source} has vocab_size={teacher.vocab_size} and the student {student.vocab_size}; give a "

@@ -171,10 +171,7 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
                 *("max_score", "has_header", "delimiter"),
                 because="needs --task_name=custom",
             )
-        self.refuse(
-            *("hidden_state_weight", "distillation_temperature"),
-            because="cannot be used for sentence encoders; leave it out",
-        )
+        self.refuse("distillation_temperature", because="cannot be used for sentence encoders; leave it out")
         read = {**self.loss_options, **(self.soft_target_options if self.teacher else {})}
         unread = [name for name in _LOSS_OPTIONS if name not in read]
         self.refuse(*unread, because=f"has no effect on --loss={self.loss_name}; leave it out")

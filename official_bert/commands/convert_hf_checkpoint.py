@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.edited_model import CHECKPOINT_FILE, EditedModel, read_edited_model, write_model
+from official_bert.commands.shared.edited_model import (
+    CHECKPOINT_FILE,
+    SCOPE,
+    EditedModel,
+    model_card,
+    read_edited_model,
+    sentence_folder,
+    write_folder,
+    write_model,
+)
 from official_bert.config.bert_config import BertConfig, check_memory
 from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
@@ -18,10 +27,7 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-
+    from official_bert.tokenization import Tokenizer
     from official_bert.training.run_folder import RunConfig
 
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
@@ -92,13 +98,15 @@ def check(config: HfConversionConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.checkpoints.locate import locate
     from official_bert.tokenization import read_tokenizer
-    from official_bert.training.model_files import check_fits
+    from official_bert.training.model_files import check_vocabulary
 
     if config.hf_dir:
         BertConfig.from_json_file(os.path.join(encoder_folder(config.hf_dir), _HF_CONFIG_FILE))
     elif config.to_hf:
         bert_config = BertConfig.from_json_file(config.bert_config_file)
-        check_fits(read_tokenizer(config).vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
+        check_vocabulary(
+            read_tokenizer(config).vocabulary, bert_config, config.bert_config_file, config.init_checkpoint
+        )
         locate(config.init_checkpoint, "init_checkpoint")
     else:
         _read_base_model(config)
@@ -160,12 +168,10 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.loading import generator_of, open_checkpoint
     from official_bert.checkpoints.locate import locate
-    from official_bert.commands.shared.edited_model import SCOPE, model_card, sentence_folder
     from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tokenization import read_tokenizer
-    from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
-    from official_bert.training.model_files import check_fits
+    from official_bert.training.model_files import check_vocabulary
     from official_bert.training.run_folder import read_run_config
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
@@ -185,7 +191,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
     weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
     tokenizer = read_tokenizer(config)
-    check_fits(tokenizer.vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
+    check_vocabulary(tokenizer.vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
     labels = {} if weights.num_classes is None else _labels(folder, trained, weights.num_classes)
     training = {"task": trained.task, "data set": trained.flags.get("task_name")} if trained else {}
     card = model_card(
@@ -196,13 +202,8 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         labels=list(labels.get("label2id", ())),
         training={name: value for name, value in training.items() if value},
     )
-    if bert_config.type_vocab_size == 1:  # `transformers` has no second segment then
-        tokenizer.vocabulary.layout = {**tokenizer.vocabulary.layout, "second_segment": 0}
-    tokenizer_json = tokenizer.to_tokenizer_json()
     contents = {
-        **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),
-        **tokenizer.vocabulary.their_files,
-        _HF_TOKENIZER_FILE: _json(theirs := tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)),
+        **_tokenizer_files(tokenizer, bert_config, config),
         _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels),
         _CARD_FILE: card.encode(),
     }
@@ -210,16 +211,31 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     if modules:
         contents |= {name: _json(values) for name, values in modules.values.items()}
         tensors |= modules.arrays
-    _write_folder(config.output_dir, contents, tensors)
-    if config.morphemes and "mecab_kwargs" not in theirs:
+    write_folder(config.output_dir, contents, tensors)
+    logging.info("wrote %s: %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+
+
+def _tokenizer_files(tokenizer: "Tokenizer", bert_config: BertConfig, config: HfConversionConfig) -> dict[str, bytes]:
+    """Return the files of a tokenizer for `transformers`; warn of what these do not say."""
+    from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
+
+    if bert_config.type_vocab_size == 1:  # `transformers` has no second segment then
+        tokenizer.vocabulary.layout = {**tokenizer.vocabulary.layout, "second_segment": 0}
+    values = tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)
+    tokenizer_json = tokenizer.to_tokenizer_json()
+    if config.morphemes and "mecab_kwargs" not in values:
         logging.warning("transformers knows no morphemes=%s; give it tokenizer.split_text(text)", config.morphemes)
-    if theirs.get("do_basic_tokenize") is False:
+    if values.get("do_basic_tokenize") is False:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "
             "(use_fast=False), and tokenizers with tokenizer.json; others would split the text at punctuation",
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )
-    logging.info("wrote %s: %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+    return {
+        **({} if tokenizer_json is None else {TOKENIZER_FILE: _json(tokenizer_json)}),
+        **tokenizer.vocabulary.their_files,
+        _HF_TOKENIZER_FILE: _json(values),
+    }
 
 
 def _labels(folder: str, run: "RunConfig | None", num_classes: int) -> dict[str, Any]:
@@ -241,22 +257,6 @@ def _labels(folder: str, run: "RunConfig | None", num_classes: int) -> dict[str,
         problem = "regression" if not labels else "multi_label" if several else "single_label"
         keys["problem_type"] = problem if problem == "regression" else f"{problem}_classification"
     return keys
-
-
-def _write_folder(
-    output_dir: str, contents: "Mapping[str, bytes]", tensors: "Mapping[str, Mapping[str, np.ndarray]]"
-) -> None:
-    from official_bert.checkpoints.safetensors import write_file
-
-    with writing.complete_folder(output_dir, "output_dir") as folder:
-        paths = {name: os.path.join(folder, name) for name in (*contents, *tensors)}
-        for path in paths.values():
-            writing.make_folders(os.path.dirname(path))
-        for name, arrays in tensors.items():
-            write_file(paths[name], arrays)
-        for name, content in contents.items():
-            with writing.atomic_write(paths[name], "wb") as sink:
-                sink.write(content)
 
 
 def _json(values: Any) -> bytes:
@@ -281,7 +281,7 @@ def _write_adapter(config: HfConversionConfig) -> None:
     trained = read_run_config(source.folders[-1])
     base_model = trained and trained.flags.get("init_checkpoint")
     adapter = adapter_of(CheckpointReader(source, "init_checkpoint"), model.bert_config, base_model)
-    _write_folder(config.output_dir, {ADAPTER_CONFIG_FILE: _json(adapter.values)}, {ADAPTER_FILE: adapter.arrays})
+    write_folder(config.output_dir, {ADAPTER_CONFIG_FILE: _json(adapter.values)}, {ADAPTER_FILE: adapter.arrays})
     size = sum(array.nbytes for array in adapter.arrays.values())
     logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
 

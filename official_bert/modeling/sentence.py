@@ -26,6 +26,15 @@ _UNWEIGHTED = {
 POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, BM25, *SPLADE_POOLINGS)
 
 
+def _layer_after(number: int, layer: tuple[int, Any] | str) -> keras.layers.Layer:
+    if layer == LAYER_NORM:
+        epsilon, name = 1e-5, f"layer_norm_{number}"  # PyTorch's default
+        return keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name=name)
+    units, activation = layer
+    activation = gelu_erf if activation == "gelu_erf" else activation
+    return keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
+
+
 @keras.saving.register_keras_serializable(package="official_bert")
 class SentenceModel(EncoderModel):
     """A model of an encoder, pooling, dense layers and normalization.
@@ -95,13 +104,7 @@ class SentenceModel(EncoderModel):
                 }
             self.head_layers = []
             for number, layer in enumerate(filter(None, self._layers_after)):
-                if layer == LAYER_NORM:
-                    epsilon, name = 1e-5, f"layer_norm_{number}"  # PyTorch's default
-                    made = keras.layers.LayerNormalization(epsilon=epsilon, dtype="float32", name=name)
-                else:
-                    units, activation = layer
-                    activation = gelu_erf if activation == "gelu_erf" else activation
-                    made = keras.layers.Dense(units, activation=activation, dtype="float32", name=f"dense_{number}")
+                made = _layer_after(number, layer)
                 made.build((None, self.width))
                 self.head_layers.append(made)
                 self.width = made.compute_output_shape((None, self.width))[-1]

@@ -51,7 +51,7 @@ def read_model_files(
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)
     pretrained = None if is_trained else flags.init_checkpoint
-    check_fits(tokenizer.vocabulary, bert_config, flags.bert_config_file, pretrained)
+    check_vocabulary(tokenizer.vocabulary, bert_config, flags.bert_config_file, pretrained)
     tokenizer.num_segments = bert_config.num_segments
     if pretrained:
         check_same_casing(pretrained, tokenizer, "init_checkpoint")
@@ -62,11 +62,13 @@ def read_model_files(
 def read_fitting_vocabulary(flags: ModelOptions, bert_config: BertConfig) -> Vocabulary:
     """Read only the vocabulary, for a run that reads no texts."""
     vocabulary = read_vocabulary(flags)
-    check_fits(vocabulary, bert_config, flags.bert_config_file, flags.init_checkpoint)
+    check_vocabulary(vocabulary, bert_config, flags.bert_config_file, flags.init_checkpoint)
     return vocabulary
 
 
-def check_fits(vocabulary: Vocabulary, bert_config: BertConfig, config_file: str, init_checkpoint: str | None) -> None:
+def check_vocabulary(
+    vocabulary: Vocabulary, bert_config: BertConfig, config_file: str, init_checkpoint: str | None
+) -> None:
     """Raise if a vocabulary differs from the checkpoint's, or from the architecture's size."""
     is_known = init_checkpoint is None
     for folder in [] if is_known else model_folders(init_checkpoint):

@@ -1,5 +1,6 @@
 """Flags, reading and writing of commands that create a new model from an existing one, and its model card."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -60,7 +61,7 @@ def read_edited_model(config: EditedModelOptions, paths: Sequence[str]) -> Edite
     from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import try_find_vocabulary
-    from official_bert.training.model_files import check_fits
+    from official_bert.training.model_files import check_vocabulary
 
     writing.check_new_folder(config.output_dir, "output_dir")
     found = {}
@@ -82,7 +83,7 @@ def read_edited_model(config: EditedModelOptions, paths: Sequence[str]) -> Edite
     vocab_file = config.vocab_file or try_find_vocabulary(model_folders(config_file or next(iter(found)))[0])
     vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
     if config.vocab_file is not None and bert_config is not None:
-        check_fits(vocabulary, bert_config, config_file, next(iter(found)))
+        check_vocabulary(vocabulary, bert_config, config_file, next(iter(found)))
     return EditedModel(list(found.values()), config_file, bert_config, vocabulary)
 
 
@@ -95,22 +96,40 @@ def write_model(
     labels: Sequence[str] | None = None,
 ) -> str:
     """Write the checkpoint with the architecture, the vocabulary and the labels, if known, to a new folder."""
-    from official_bert.checkpoints.bundle import write_checkpoint
-    from official_bert.training.run_folder import BERT_CONFIG_FILE, write_labels
+    from official_bert.training.run_folder import BERT_CONFIG_FILE, LABELS_FILE
 
     contents = {}
     if vocabulary is not None:
         contents[vocabulary.file_name] = vocabulary.file_content
     if bert_config is not None:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
-    with writing.complete_folder(output_dir, "output_dir") as folder:
-        for name, content in contents.items():
-            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
-                sink.write(content)
-        if labels:
-            write_labels(folder, labels)
-        write_checkpoint(os.path.join(folder, CHECKPOINT_FILE), arrays)
+    if labels:
+        contents[LABELS_FILE] = json.dumps(labels, ensure_ascii=False).encode()
+    write_folder(output_dir, contents, {}, checkpoint=arrays)
     return os.path.join(output_dir, CHECKPOINT_FILE)
+
+
+def write_folder(
+    output_dir: str,
+    contents: Mapping[str, bytes],
+    tensors: "Mapping[str, Mapping[str, np.ndarray]]",
+    checkpoint: "Mapping[str, np.ndarray] | None" = None,
+) -> None:
+    """Write files, safetensors files and a checkpoint of our own to a new folder."""
+    from official_bert.checkpoints import safetensors
+    from official_bert.checkpoints.bundle import write_checkpoint
+
+    with writing.complete_folder(output_dir, "output_dir") as folder:
+        paths = {name: os.path.join(folder, name) for name in (*contents, *tensors)}
+        for path in paths.values():
+            writing.make_folders(os.path.dirname(path))
+        for name, arrays in tensors.items():
+            safetensors.write_file(paths[name], arrays)
+        for name, content in contents.items():
+            with writing.atomic_write(paths[name], "wb") as sink:
+                sink.write(content)
+        if checkpoint is not None:
+            write_checkpoint(os.path.join(folder, CHECKPOINT_FILE), checkpoint)
 
 
 def model_card(

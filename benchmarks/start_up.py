@@ -7,6 +7,7 @@ vocabulary, so that little computing and reading is measured. `--help` has a lim
 training step's parts is printed last.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -21,18 +22,17 @@ from collections.abc import Callable
 from common import free_port, running_server
 
 ROOT = pathlib.Path(__file__).parent.parent
-ROUNDS = 3
 VOCAB_FILE = ROOT / "vocab" / "demo_uncased.txt"
-ARCHITECTURE = {"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 128}
+ARCHITECTURE = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
 PREDICTION = "import sys, official_bert; official_bert.Predictor(sys.argv[1])('a good book')"
 
 
 # Runs a training command and prints the CPU seconds of its parts.
 PARTS = """
 import atexit, time
-from official_bert.options import running
+from official_bert.options import command
 
-import_tensorflow, seconds, last = running._import_tensorflow, {}, [0.0]
+import_tensorflow, seconds, last = command._import_tensorflow, {}, [0.0]
 
 @atexit.register
 def report():
@@ -65,7 +65,7 @@ def importing():
     marking(TensorFlowSteps, "compile", "tracing")
     marking(TensorFlowSteps, "take", "first run, with optimization")
 
-running._import_tensorflow = importing
+command._import_tensorflow = importing
 from official_bert.__main__ import main
 main()
 """
@@ -93,11 +93,16 @@ def first_answer(export_dir: pathlib.Path) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--num_layers", type=int, default=12)
+    flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         config_file = folder / "bert_config.json"
         vocab_size = len(VOCAB_FILE.read_text(encoding="utf-8").splitlines())
-        config_file.write_text(json.dumps({"vocab_size": vocab_size, "type_vocab_size": 2, **ARCHITECTURE}))
+        sizes = {"vocab_size": vocab_size, "type_vocab_size": 2, "num_hidden_layers": flags.num_layers}
+        config_file.write_text(json.dumps({**sizes, **ARCHITECTURE}))
         training = [
             "run_classifier.py", "--task_name=custom", "--data_dir=data/demo_reviews", "--train_file=train.tsv",
             "--text_a_column=sentence", "--label_column=label", f"--bert_config_file={config_file}",
@@ -113,9 +118,9 @@ def main() -> None:
             "first prediction": lambda: run("-c", PREDICTION, folder / "run"),
             "first answer of a server": lambda: first_answer(folder / "export"),
         }
-        print(f"Start-up: median of {ROUNDS}, seconds")
+        print(f"Start-up: median of {flags.rounds}, seconds")
         times: dict[str, list[float]] = {what: [] for what in measured}
-        for _ in range(ROUNDS):
+        for _ in range(flags.rounds):
             for what, measure in measured.items():
                 times[what].append(measure())
         for what, seconds in times.items():

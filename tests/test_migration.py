@@ -22,6 +22,7 @@ MODELS = {
     "TFRobertaForMaskedLM": "roberta/ForMaskedLM",
     "TFElectraForTokenClassification": "electra/ForTokenClassification",
     "TFElectraForPreTraining": "electra/ForPreTraining",
+    "CrossEncoder": "answers/bert_number",
     "AutoTokenizer": "answers/bert_labels",
     'pipeline("text-classification"': "answers/bert_labels",
     'pipeline("token-classification"': "answers/bert_tags",
@@ -64,7 +65,7 @@ def test_migrated_code_gives_the_same_results(had):
     inputs = {ours: expected[name] for ours, theirs in THEIR_NAMES.items() for name in theirs if name in expected}
     names = {
         "folder": folder, "inputs": inputs, "positions": POSITIONS, "texts": ["a cat", "zoe keeps bees"],
-        "text": "zoe keeps bees", "question": "who keeps bees ?", "masked_text": "the [MASK] goes",
+        "text": "zoe keeps bees", "question": "who keeps bees ?", "query": "bees", "masked_text": "the [MASK] goes",
     }  # fmt: skip
     found = eval(
         ROWS[had], vars(official_bert) | {name: getattr(official_bert, name) for name in official_bert.__all__} | names

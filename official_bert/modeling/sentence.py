@@ -81,8 +81,7 @@ class SentenceModel(EncoderModel):
             raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
         self.poolings = tuple(poolings)
         self._layers_after = [tuple(layer) if isinstance(layer, list) else layer for layer in layers_after]
-        self._options = {"poolings": self.poolings, "layers_after": self._layers_after}
-        self._options |= {} if size is None else {"size": size}
+        self._options = {"poolings": self.poolings, "layers_after": self._layers_after, "size": size}
         config = encoder.config
         self.width = config.hidden_size * sum(
             layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
@@ -114,7 +113,7 @@ class SentenceModel(EncoderModel):
     @property
     def is_normalized(self) -> bool:
         """True if the last layer scales vectors to length 1, and they are not truncated then."""
-        return bool(self._layers_after) and self._layers_after[-1] is None and "size" not in self._options
+        return bool(self._layers_after) and self._layers_after[-1] is None and self._options["size"] is None
 
     @property
     def head_weights(self) -> list[keras.Variable]:

@@ -68,13 +68,13 @@ class Trainer:
         Raises:
           UserError: Keras uses another backend, or XLA is requested for several devices.
         """
+        if not isinstance(strategy, Cluster):
+            strategy = open_cluster(strategy, use_xla=use_xla, backend=backend)
         if isinstance(task, type) or not all(callable(getattr(task, name, None)) for name in ("build_model", "losses")):
             raise UserError(
                 f"task is {task!r:.80}; give an object with build_model, losses and predictions (official_bert.Task); "
                 "the data is an argument of train"
             )
-        if not isinstance(strategy, Cluster):
-            strategy = open_cluster(strategy, use_xla=use_xla, backend=backend)
         self.task = task
         self.cluster = strategy
         self.num_replicas: int = self.cluster.num_replicas

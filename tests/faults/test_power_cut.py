@@ -41,8 +41,8 @@ class Disk:
             patch.setattr(module, name, self._recording(getattr(module, name), record))
         really_save = CheckpointFolder.save
 
-        def save(checkpoints, step, tensors):
-            prefix = really_save(checkpoints, step, tensors)
+        def save(checkpoints, step, tensors, **options):
+            prefix = really_save(checkpoints, step, tensors, **options)
             if os.path.dirname(prefix) == str(folder):
                 self._saved = step
             return prefix

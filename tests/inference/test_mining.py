@@ -1,7 +1,6 @@
-"""Hard negatives and similar pairs, compared with a brute-force search."""
+"""Hard negatives, compared with a brute-force search."""
 
 import functools
-import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,31 +8,8 @@ import pytest
 
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference import mining
-from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives, similar_pairs
-from official_bert.metrics.retrieval import nearest, normalized
-
-
-def test_similar_pairs_are_found_across_blocks(monkeypatch):
-    rng = np.random.default_rng(1)
-    vectors = rng.standard_normal((60, 4))
-    vectors[[20, 50]] = vectors[7]  # duplicates
-    vectors = normalized(vectors).astype(np.float32)
-    cosines = normalized(vectors) @ normalized(vectors).T
-    expected = [(a, b) for a, b in itertools.combinations(range(60), 2) if cosines[a, b] >= 0.5]
-    expected.sort(key=lambda pair: (-cosines[pair].round(12), pair))
-    monkeypatch.setattr(mining, "_BLOCK_ROWS", 7)
-    done = []
-    found = similar_pairs(vectors, 0.5, 1000, done.append)
-    assert list(zip(found.first, found.second, strict=True)) == expected
-    np.testing.assert_allclose(found.cosines, [cosines[pair] for pair in expected], atol=1e-12)
-    assert found.are_all and done[-1] == 60 and expected[:3] == [(7, 20), (7, 50), (20, 50)]
-    for max_pairs in (len(expected), len(expected) - 1, 11):
-        best = similar_pairs(vectors, 0.5, max_pairs)
-        assert list(zip(best.first, best.second, strict=True)) == expected[:max_pairs]
-        assert best.are_all == (max_pairs == len(expected))
-    assert len(similar_pairs(vectors, found.cosines[9] + 1e-6, 1000).cosines) == 9  # below float32 rounding
-    assert similar_pairs(vectors[:1], -1, 5).cosines.shape == similar_pairs(vectors, 1.1, 5).cosines.shape == (0,)
-
+from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives
+from official_bert.metrics.retrieval import nearest
 
 PLACES = {"query": 0, "QUERY": 1, "answer": 10, " ANSWER": 11, "answer two": 5, "near": 8, "nearer": 2, "far": 60}
 

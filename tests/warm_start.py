@@ -241,6 +241,9 @@ if __name__ == "__main__":
         wanted = _serve(requests)
     if wanted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Those of the server were made for the null device, in which one can seek, and not for a pipe.
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1, errors="backslashreplace")
         os.chdir(wanted["folder"])
         os.environ.clear()
         os.environ.update(wanted["environment"])

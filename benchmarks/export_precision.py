@@ -80,7 +80,7 @@ def measure(flags: argparse.Namespace) -> dict:
     best = joined["probabilities"] if flags.data_dir else joined["probabilities"][:, 0]
     return {
         "rate": rate,
-        "p50": statistics.median(latencies[NUM_SINGLE:]),
+        "p50": statistics.median(latencies[len(latencies) // 2 :]),
         "megabytes": sum(path.stat().st_size for path in pathlib.Path(flags.export, "variables").iterdir()) / 1e6,
         "probabilities": best.tolist(),
         **scores(flags, joined),

@@ -26,7 +26,7 @@ RUNS = {
     "similarity_search": (("--num_vectors=2000",), (), "2,000 vectors"),
     "training_step": (("--shapes=1x64", "--rounds=1", "--steps=1", "--backends"), (), "Libraries: "),
     "roofline": (("--shapes=1x64", "--rounds=1"), (), "Roofline: "),
-    "memory": (("parts", "--sides=2", "--length=16"), (), "Parts"),
+    "memory": (("parts", "--sides=2", "--length=16"), (), "A training step of pairs"),
     "serving_load": (("--connections=2", "--seconds=1", "--num_layers=1", "--hidden_size=64", *TEXT), (), "2 conn"),
     "export_precision": (("--rounds=1", "--exports", "{version}", "{version}", *MRPC), (), "Export precision: "),
     "gpu_training_step": (("--preset=tiny",), (), "Training step on "),

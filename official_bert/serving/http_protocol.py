@@ -77,7 +77,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_refused or self.transport.is_closing():
             return
         self._is_refused = True
-        if self.headers is None or (self.cycle is not None and not self.cycle.response_complete):
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
+            self.cycle.disconnected = True  # the application must not answer, too
+            self.cycle.message_event.set()
+        elif self.headers is None or (self.cycle is not None and not self.cycle.response_complete):
             self.transport.close()
             return
         reason = "the request arrives too slowly" if status == 408 else "the request has too long or too many headers"

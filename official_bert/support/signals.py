@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -56,15 +57,28 @@ def _end_command(*_) -> None:
     raise KeyboardInterrupt
 
 
+def _is_in_destructor(frame: types.FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _raise_stopped(frame: types.FrameType | None) -> None:
+    """Raise `Stopped`; in a destructor, which would only print it, send SIGTERM again in a moment."""
+    if not _is_in_destructor(frame):
+        raise Stopped
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+
 @contextlib.contextmanager
 def ending_command() -> Iterator[None]:
     """Raise `Stopped` at SIGTERM and KeyboardInterrupt at Ctrl-C, unless the process ignores or handles them."""
     is_ending = False
 
-    def terminate(*_) -> None:
+    def terminate(_, frame: types.FrameType | None) -> None:
         nonlocal is_ending
         is_ending = True
-        raise Stopped
+        _raise_stopped(frame)
 
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -111,7 +125,7 @@ class RunRequests:
             self._previous[signal.SIGTERM] = signal.SIG_IGN  # a second one must not turn the success into a failure
         self._handlers.close()
 
-    def _handle(self, number: int, _) -> None:
+    def _handle(self, number: int, frame: types.FrameType | None) -> None:
         if number == SAVE_SIGNAL:
             self.is_save_requested = True
             return
@@ -124,8 +138,8 @@ class RunRequests:
                 self._previous[number] = signal.SIG_DFL
             _take_ctrl_c(self._previous[number])
         if self._is_raised:
-            self._is_raised = False  # raise only once; a second signal must not interrupt the handler of the first
-            raise Stopped
+            self._is_raised = _is_in_destructor(frame)  # raise once; a second signal must not interrupt the first
+            _raise_stopped(frame)
 
     @contextlib.contextmanager
     def raise_on_stop(self) -> Iterator[None]:

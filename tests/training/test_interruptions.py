@@ -6,6 +6,7 @@ The task is small, so that there can be many runs; the loop, the files and the s
 import os
 import shutil
 import signal
+import time
 
 import pytest
 
@@ -116,6 +117,19 @@ def test_sigterm_that_native_code_made_an_error_of_is_no_error():
             raise RuntimeError("REPLACED BY Stopped") from error
     with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
         _ = 1 / 0
+
+
+def test_sigterm_in_a_destructor_stops_the_block_after_it(capsys):
+    class Closing:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            deleted.append(self)
+
+    deleted = []
+    with RunRequests() as requests, pytest.raises(Stopped), requests.raise_on_stop():
+        Closing()
+        time.sleep(10)
+    assert deleted and capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])

@@ -5,7 +5,6 @@ import time
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_folder
 from official_bert.data.tables import FORMATS
 from official_bert.data.text_inputs import ids_path
 from official_bert.options.command import Command
@@ -118,7 +117,7 @@ def shard_paths(path: str, num_shards: int) -> list[str]:
 
 
 def check(config: BeamPredictionConfig) -> None:
-    check_folder(config.model_dir, "model_dir")
+    files.check_folder(config.model_dir, "model_dir")
     find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     require("apache_beam", extra="beam")
 

@@ -4,8 +4,8 @@ import time
 
 from absl import logging
 
+from official_bert.commands.create_pretraining_data import check as check_pretraining_data
 from official_bert.commands.create_pretraining_data import find_inputs_and_tokenizer
-from official_bert.commands.shared.text_options import check_pretraining_data
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions
 from official_bert.options.option import options

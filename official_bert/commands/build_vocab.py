@@ -2,12 +2,11 @@
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import LearnerOptions, check_corpus, warn_of_text
+from official_bert.commands.shared.corpora import LearnerOptions, find_parts, warn_of_text
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
 from official_bert.support import writing
-from official_bert.support.manifest import find_inputs
 
 
 @options(group="output")
@@ -21,10 +20,9 @@ class VocabConfig(CorpusOptions, LearnerOptions, TextOptions):
 def run(config: VocabConfig) -> None:
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
-    paths = find_inputs(config.input_file)
     warn_of_text(config, config.text_settings)
     wordpieces = learn_vocab(
-        count_corpus_words(paths, config.text_settings, input_format=config.input_format, text_field=config.text_field),
+        count_corpus_words(find_parts(config), config.text_settings),
         vocab_size=config.vocab_size,
         **config.learner_flags,
     )
@@ -45,7 +43,7 @@ COMMAND = Command(
     usage="""
   {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
 """,
-    check=check_corpus,
+    check=find_parts,
     run=run,
     uses_tensorflow=False,
 )

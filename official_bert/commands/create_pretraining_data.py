@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_pretraining_data, warn_of_text
+from official_bert.commands.shared.corpora import find_parts, warn_of_text
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from official_bert.tokenization import Tokenizer
 
 
+def check(config: RecordOptions) -> None:
+    from official_bert.tokenization import read_tokenizer
+
+    find_parts(config)
+    read_tokenizer(config)
+
+
 def run(config: PretrainingDataConfig) -> None:
     from official_bert.tasks.pretraining.data import keeping_tokenizer
 
     input_files, tokenizer = find_inputs_and_tokenizer(config)
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
-        summary = _write(config, input_files, tokenizer)
+        summary = _write(config, tokenizer)
     logging.info("%s", summary)
     logging.info("wrote %s", files.describe_paths(config.output_files))
 
@@ -37,18 +44,16 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
     return input_files, tokenizer
 
 
-def _write(config: PretrainingDataConfig, input_files: list[str], tokenizer: "Tokenizer") -> str:
+def _write(config: PretrainingDataConfig, tokenizer: "Tokenizer") -> str:
     """Write the records; return a summary."""
-    from official_bert.data.corpus_files import corpus_parts
     from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun, write_serial
 
-    corpus = {"file_format": config.input_format, "text_field": config.text_field}
     if config.sampling == "serial":
-        return write_serial(corpus_parts(input_files, **corpus), tokenizer, config)
+        return write_serial(find_parts(config), tokenizer, config)
     first = config.output_file.partition(",")[0].strip()
     if config.work_dir is None and files.is_remote(first):
         raise UserError(f"output_file={first} is remote; give a local work_dir for the intermediate files")
-    parts = corpus_parts(input_files, **corpus, part_bytes=PART_BYTES)
+    parts = find_parts(config, PART_BYTES)
     resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
     work_dir = config.work_dir or f"{first}.work"
     return ShardedRun(parts, tokenizer, config, resources=resources, work_dir=work_dir).write()
@@ -62,7 +67,7 @@ The text has one sentence per line and a blank line between documents.
 
   {command} --input_file=corpus.txt --output_file=records.tfrecord --vocab_file=vocab.txt
 """,
-    check=check_pretraining_data,
+    check=check,
     run=run,
     uses_tensorflow=False,
     last_value_counts=True,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
+from official_bert.commands.shared.corpora import LearnerOptions, find_parts, warn_of_text
 from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model, write_model
-from official_bert.commands.shared.text_options import LearnerOptions, check_corpus, warn_of_text
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig, check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
@@ -94,7 +94,7 @@ def check(config: EditCheckpointConfig) -> None:
 def _read_and_check(config: EditCheckpointConfig) -> tuple[EditedModel, list[int] | None]:
     """Return the old model, and the layers to take from it, if some are selected."""
     if config.input_file:
-        check_corpus(config)
+        find_parts(config)
     model = read_edited_model(config, config.paths)
     changes = (config.num_layers, config.layers, config.max_position_embeddings, config.input_file)
     if model.bert_config is None and any(value is not None for value in changes):
@@ -213,7 +213,6 @@ def _with_vocabulary(
     """Add or remove wordpieces, and log tokenization statistics before and after."""
     from official_bert.checkpoints.editing import with_vocabulary
     from official_bert.data.vocab_learner import count_corpus_words, coverage, pruned
-    from official_bert.support.manifest import find_inputs
     from official_bert.tokenization.vocab import number_tokens
 
     old = arrays.get(_WORD_EMBEDDINGS, ())
@@ -222,12 +221,7 @@ def _with_vocabulary(
             f"init_checkpoint {config.init_checkpoint} has embeddings of {len(old)} tokens, and {vocabulary.source} "
             f"has {vocabulary.size}; use files that belong together"
         )
-    word_counts = count_corpus_words(
-        find_inputs(config.input_file),
-        config.text_settings,
-        input_format=config.input_format,
-        text_field=config.text_field,
-    )
+    word_counts = count_corpus_words(find_parts(config), config.text_settings)
     change = pruned(vocabulary, word_counts) if config.prune else _extended(config, vocabulary, word_counts)
     logging.info("before: %s", coverage(vocabulary.token_to_id, word_counts))
     logging.info("after: %s", coverage(change.tokens, word_counts))

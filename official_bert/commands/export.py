@@ -1,9 +1,9 @@
 """`export`: export a finished run, or a fine-tuned model folder, for servers and other engines."""
 
-from official_bert.commands.shared.text_options import check_folder
 from official_bert.options.command import Command
 from official_bert.options.groups import VersionOptions
 from official_bert.options.option import option, options
+from official_bert.support import files
 from official_bert.support.errors import check_installed
 
 
@@ -19,7 +19,7 @@ class ExportConfig(VersionOptions):
 
 
 def check(config: ExportConfig) -> None:
-    check_folder(config.model_dir, "model_dir")
+    files.check_folder(config.model_dir, "model_dir")
     if config.export_format == "onnx":
         check_installed("tf2onnx", extra="onnx")
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from official_bert.commands.shared.text_options import check_model
+from official_bert.commands.shared.models import check_model
 from official_bert.config.sentence_modules import MODEL, NO_PROMPTS, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import POOLINGS, ModelOptions, VectorOptions, VersionOptions, pooling_help

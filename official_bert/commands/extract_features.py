@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import TextFileOptions, check_model, note_long
+from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.text_options import TextFileOptions, note_long
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions, TpuOptions

@@ -2,7 +2,7 @@
 
 import sys
 
-from official_bert.commands.shared.text_options import check_model
+from official_bert.commands.shared.models import check_model
 from official_bert.options.command import Command
 from official_bert.options.groups import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options

@@ -9,11 +9,12 @@ from absl import logging
 
 from official_bert.commands.shared.prediction_rows import json_rows, table_rows
 from official_bert.commands.shared.prediction_texts import PredictionInput, read_examples, table_of
-from official_bert.commands.shared.text_options import OutputTableOptions, check_file, check_folder
+from official_bert.commands.shared.text_options import OutputTableOptions
 from official_bert.data.table_writers import table_writer
 from official_bert.data.text_inputs import STANDARD_STREAM, Example
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.support import files
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY
 from official_bert.support.errors import UserError, plain_message
 
@@ -42,10 +43,10 @@ class PredictConfig(PredictionInput, OutputTableOptions):
 
 
 def check(config: PredictConfig) -> None:
-    check_folder(config.model_dir, "model_dir")
+    files.check_folder(config.model_dir, "model_dir")
     for name in ("input_file", "context_file"):
         if getattr(config, name) not in (None, STANDARD_STREAM):
-            check_file(getattr(config, name), name)
+            files.check_file(getattr(config, name), name)
 
 
 def run(config: PredictConfig) -> None:

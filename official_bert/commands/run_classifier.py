@@ -2,8 +2,9 @@
 
 import os
 
-from official_bert.commands.shared.text_options import check_file, check_finetuning, run_finetuning
+from official_bert.commands.shared.models import check_finetuning, run_finetuning
 from official_bert.options.command import Command
+from official_bert.support import files
 from official_bert.tasks.classification.options import ClassifierConfig
 
 
@@ -15,7 +16,7 @@ def check(config: ClassifierConfig) -> None:
     check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
         for name in config.required_files:
-            check_file(os.path.join(config.data_dir, getattr(config, name)), name)
+            files.check_file(os.path.join(config.data_dir, getattr(config, name)), name)
         dataset = configured_dataset(config)
         for split in dataset.splits:
             examples = dataset.examples(None, split)

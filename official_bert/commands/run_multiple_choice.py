@@ -1,6 +1,6 @@
 """`run_multiple_choice`: train, evaluate, predict and export models that choose one of several texts."""
 
-from official_bert.commands.shared.text_options import check_finetuning, run_finetuning
+from official_bert.commands.shared.models import check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 

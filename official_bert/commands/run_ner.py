@@ -1,6 +1,6 @@
 """`run_ner`: train, evaluate, predict and export taggers of words."""
 
-from official_bert.commands.shared.text_options import check_finetuning, run_finetuning
+from official_bert.commands.shared.models import check_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 

@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
-from official_bert.commands.shared.text_options import check_finetuning, check_folder, run_finetuning
+from official_bert.commands.shared.models import check_finetuning, run_finetuning
 from official_bert.options.command import Command
+from official_bert.support import files
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 
 
@@ -19,7 +20,7 @@ def check(config: SentenceEncoderConfig) -> None:
             of_split = dataclasses.replace(layout, scores=(), label=None) if split == "test" else layout
             next(read_rows(os.path.join(config.data_dir, file), of_split))
     if config.is_evaluated and config.retrieval_dir:
-        check_folder(config.retrieval_dir, "retrieval_dir")
+        files.check_folder(config.retrieval_dir, "retrieval_dir")
 
 
 def run(config: SentenceEncoderConfig) -> None:

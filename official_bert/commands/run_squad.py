@@ -1,7 +1,8 @@
 """`run_squad`: train, evaluate, predict and export extractive question answering."""
 
-from official_bert.commands.shared.text_options import check_file, check_finetuning, run_finetuning
+from official_bert.commands.shared.models import check_finetuning, run_finetuning
 from official_bert.options.command import Command
+from official_bert.support import files
 from official_bert.tasks.question_answering.options import SquadConfig
 
 
@@ -19,7 +20,7 @@ def check(config: SquadConfig) -> None:
         for path in config.ensemble:
             locate(path, "ensemble_checkpoints")
     for name in config.required_files:
-        check_file(getattr(config, name), name)
+        files.check_file(getattr(config, name), name)
 
 
 def run(config: SquadConfig) -> None:

@@ -5,13 +5,8 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import (
-    OutputTableOptions,
-    TextFileOptions,
-    check_model,
-    note_long,
-    write_rows,
-)
+from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.text_options import OutputTableOptions, TextFileOptions, note_long, write_rows
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.options.option import option, options

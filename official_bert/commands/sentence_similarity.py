@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
+from official_bert.commands.shared.models import check_model
 from official_bert.commands.shared.text_options import (
     POOLINGS,
     ApproximateOptions,
     CandidateOptions,
     check_approximate,
-    check_model,
     load_sentence_encoder,
     note_long,
 )

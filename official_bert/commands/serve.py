@@ -3,7 +3,6 @@
 import os
 import re
 
-from official_bert.commands.shared.text_options import check_folder
 from official_bert.options.command import Command
 from official_bert.options.groups import BatchingSettings
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
@@ -86,7 +85,7 @@ class ServeConfig(Options):
 def check(config: ServeConfig) -> None:
     from official_bert.training.run_folder import RUN_CONFIG_FILE
 
-    check_folder(config.export_dir, "export_dir")
+    files.check_folder(config.export_dir, "export_dir")
     names = {name.rstrip("/") for name in files.list_folder(config.export_dir)}
     if RUN_CONFIG_FILE in names and not any(map(str.isdecimal, names)):
         raise UserError(

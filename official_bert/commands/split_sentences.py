@@ -6,14 +6,13 @@ from typing import IO, TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_corpus, warn_of_text
+from official_bert.commands.shared.corpora import find_parts, warn_of_text
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, pluralize
-from official_bert.support.manifest import find_inputs
 from official_bert.support.processes import Workers, available_cores
 
 if TYPE_CHECKING:
@@ -50,18 +49,15 @@ class SplitSentencesConfig(CorpusOptions):
 
 def run(config: SplitSentencesConfig) -> None:
     from official_bert.data import corpus_files
-    from official_bert.data.corpus_files import corpus_parts
 
     corpus_files.load_splitter()
-    paths = find_inputs(config.input_file)
     warn_of_text(config)
-    parts = corpus_parts(
-        paths, file_format=config.input_format, text_field=config.text_field, part_bytes=corpus_files.PART_BYTES
-    )
+    parts = find_parts(config, corpus_files.PART_BYTES)
     if config.one_document_per_file and all(part.file_format != "text" for part in parts):
         raise UserError(
             "one_document_per_file cannot be used with JSON lines and Parquet, where each object or row is a document"
         )
+    paths = {part.file_number: part.path for part in parts}.values()  # each is in several parts
     sizes = [files.size(path) for path in paths]
     num_processes = min(
         config.num_processes or available_cores(), sum(1 + size // corpus_files.PART_BYTES for size in sizes)
@@ -118,7 +114,7 @@ The sentences are written one per line, with a blank line between documents.
   {command} --input_file=books/*.txt --one_document_per_file --output_file=corpus.txt
   {command} --input_file=articles.jsonl.gz --text_field=body --output_file=corpus.txt.gz
 """,
-    check=check_corpus,
+    check=find_parts,
     run=run,
     uses_tensorflow=False,
 )

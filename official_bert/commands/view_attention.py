@@ -5,7 +5,7 @@ import json
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import check_model
+from official_bert.commands.shared.models import check_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.groups import ModelOptions

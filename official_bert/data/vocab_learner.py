@@ -15,7 +15,7 @@ from typing import NamedTuple
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.corpus_files import corpus_parts, read_lines
+from official_bert.data.corpus_files import CorpusPart, read_lines
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, folder_of_tensorflow_text
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer, vocab
@@ -30,14 +30,11 @@ _SUBSTRINGS_OF_LONG_WORDS = 10_000_000  # the learner takes about 150 bytes for 
 _UNUSED = re.compile(r"\[unused[0-9]*\]")
 
 
-def count_corpus_words(
-    paths: Sequence[str], settings: TextSettings, *, input_format: str, text_field: str
-) -> Counter[str]:
-    parts = corpus_parts(paths, file_format=input_format, text_field=text_field)
+def count_corpus_words(parts: Sequence[CorpusPart], settings: TextSettings) -> Counter[str]:
     word_counts = count_words((line for _, line in read_lines(parts)), settings)
     if all(word in SPECIAL_PIECES for word in word_counts):
         raise UserError("the text has no words")
-    logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
+    logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(parts))
     return word_counts
 
 

@@ -200,6 +200,16 @@ def exists(path: str) -> bool:
     return _ask(path, os.path.exists, "exists")
 
 
+def check_file(path: str, parameter: str) -> None:
+    if not exists(path):
+        raise UserError(f"{parameter}: there is no file {path}; check the path")
+
+
+def check_folder(path: str, parameter: str) -> None:
+    if not is_folder(path):
+        raise UserError(f"{parameter}: there is no folder {path}; check the path")
+
+
 def is_folder(path: str) -> bool:
     return _ask(path, os.path.isdir, "isdir")
 

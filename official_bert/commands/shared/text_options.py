@@ -1,10 +1,5 @@
 """Flags for the texts that a command reads, and for the table that it writes."""
 
-import dataclasses
-import functools
-import importlib
-import itertools
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,139 +7,18 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import MODEL, SPLADE
-from official_bert.config.text_settings import TextSettings
 from official_bert.data.tables import FORMATS
-from official_bert.options.groups import CorpusOptions, ModelOptions, SentenceOptions, TableOptions, check_export
-from official_bert.options.option import Options, option, options
-from official_bert.options.training import FinetuningOptions
-from official_bert.support import files
+from official_bert.options.groups import SentenceOptions, TableOptions
+from official_bert.options.option import option, options
 from official_bert.support.errors import UserError, check_installed
-from official_bert.support.manifest import find_inputs
-from official_bert.tasks.pretraining.options import RecordOptions
 
 if TYPE_CHECKING:
-    from official_bert.data.corpus_files import CorpusPart
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
-    from official_bert.tokenization import Tokenizer, Vocabulary
-    from official_bert.training.job import FinetuningJob
+    from official_bert.tokenization import Tokenizer
 
-_FIRST_LINES = 100  # of a corpus that tell what it is
-_SYLLABLE = re.compile("[가-힣]")
-_SHARE_OF_KOREAN = 0.2  # of the letters of a Korean text
 # Poolings that give one vector per sentence with any model.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
-
-
-def check_pretraining_data(config: RecordOptions) -> None:
-    from official_bert.tokenization import read_tokenizer
-
-    check_corpus(config)
-    read_tokenizer(config)
-
-
-def check_model(config: ModelOptions) -> BertConfig:
-    """Check the files of a model; return its architecture."""
-    from official_bert.checkpoints.locate import locate
-    from official_bert.training.model_files import read_model_files
-
-    bert_config, _ = read_model_files(config)
-    locate(config.init_checkpoint, "init_checkpoint")
-    return bert_config
-
-
-def check_corpus(config: CorpusOptions) -> "list[CorpusPart]":
-    """Check that the files of a corpus exist and have a known format."""
-    from official_bert.data.corpus_files import corpus_parts
-
-    paths = find_inputs(config.input_file)
-    return corpus_parts(paths, file_format=config.input_format, text_field=config.text_field)
-
-
-def warn_of_text(
-    config: CorpusOptions, settings: TextSettings | None = None, vocabulary: "Vocabulary | None" = None
-) -> None:
-    """Warn if the first lines of a corpus need other flags; `vocabulary` is that of the model, if there is one."""
-    from official_bert.data.corpus_files import WIKIEXTRACTOR, CorpusReader, title_of_article
-
-    first = check_corpus(config)[0]
-    if files.is_remote(first.path):
-        return
-    lines = [line for _, line in itertools.islice(CorpusReader(first), _FIRST_LINES)]
-    if config.input_format == "auto" and any(title_of_article(line) is not None for line in lines):
-        message = "%s has the tags <doc id=...> of WikiExtractor, which are read as text; give --input_format=%s"
-        logging.warning(message, first.path, WIKIEXTRACTOR)
-    text = "".join(lines)
-    is_korean = len(_SYLLABLE.findall(text)) > _SHARE_OF_KOREAN * sum(map(str.isalpha, text))
-    # Other vocabularies are of letters.
-    has_syllables = vocabulary is None or _SYLLABLE.search("".join(vocabulary.token_to_id))
-    if is_korean and settings and settings.strips_accents and has_syllables:
-        flag = "--strip_accents=false" if settings.do_lower_case else "--strip_accents_only=false"
-        logging.warning(
-            "the text is Korean: stripping accents splits syllables into letters; give %s to keep them", flag
-        )
-
-
-@options(group="output")
-class LearnerOptions(Options):
-    """Flags of the commands that learn wordpieces from text."""
-
-    min_frequency: int = option(
-        2, "Minimum number of times a new wordpiece must occur; single characters are exempt.", minimum=1
-    )
-    max_characters: int = option(
-        1000, "Maximum number of distinct characters of new wordpieces; raise it for Chinese.", minimum=1
-    )
-    max_word_length: int = option(
-        50,
-        "Maximum number of characters of a word that is learned as a whole; longer words, as in languages without "
-        "spaces, are learned in parts of up to 12 characters. Time and memory grow with its square.",
-        minimum=1,
-        maximum=200,  # a tokenizer knows no longer word
-    )
-
-    @property
-    def learner_flags(self) -> dict[str, int]:
-        """The flags, which are also the keyword arguments of `learn_vocab`."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(LearnerOptions)}
-
-
-def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions) -> None:
-    """Train, evaluate, predict and export a model of a task, depending on its flags."""
-    from official_bert.serving.exports import check_export_dir, export_run
-    from official_bert.training.finetuning import finetune
-
-    if config.do_export:
-        check_export_dir(config.export_dir)
-    servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
-    finetune(job_class, config, functools.partial(export_run, servable_module.servable_of_run))
-
-
-def check_finetuning(config: FinetuningOptions) -> None:
-    """Check the files of the model, the checkpoint and the teacher of a fine-tuning run."""
-    from official_bert.checkpoints.locate import locate
-    from official_bert.training.model_files import read_model_files
-    from official_bert.training.run_folder import check_has_checkpoint
-
-    bert_config, _ = read_model_files(config)
-    check_export(config, bert_config)
-    if config.init_checkpoint:
-        locate(config.init_checkpoint, "init_checkpoint")
-    if config.teacher:
-        locate(config.teacher, "teacher")
-    check_has_checkpoint(config)
-
-
-def check_file(path: str, flag: str) -> None:
-    """Raise if a flag's file does not exist."""
-    if not files.exists(path):
-        raise UserError(f"--{flag}: there is no file {path}; check the path")
-
-
-def check_folder(path: str, flag: str) -> None:
-    """Raise if a flag's folder does not exist."""
-    if not files.is_folder(path):
-        raise UserError(f"--{flag}: there is no folder {path}; check the path")
 
 
 @options(group="input")

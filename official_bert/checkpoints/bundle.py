@@ -163,8 +163,6 @@ class Weights(NamedTuple):
 
 
 class CheckpointReader:
-    """The arrays of one checkpoint."""
-
     weights = Weights({})  # of a model in another format, with what it lacks
 
     def __init__(self, path: str | Source, what: str = _RESUMED, *, of_objects: bool = False):

@@ -118,8 +118,6 @@ class _ConvertingReader(CheckpointReader):
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Result of loading a checkpoint."""
-
     source: str  # the checkpoint
     matched: list[str]  # names of the variables that the checkpoint has
     missing: list[str]  # names of newly initialized variables, which the checkpoint lacks or has in another size

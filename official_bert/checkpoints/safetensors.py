@@ -325,7 +325,6 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a safetensors file atomically."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer ignores strides
     data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # transformers refuses files without it
     with writing.atomic_write(path, "wb") as sink:

@@ -37,12 +37,10 @@ RENAMED = {
 
 
 def load_command(name: str) -> Command:
-    """Import the module of a command and return its declaration."""
     return importlib.import_module(f"{__name__}.{name}").COMMAND
 
 
 def all_commands() -> dict[str, Command]:
-    """Import all commands and return them by name."""
     return {name: load_command(name) for name in NAMES}
 
 

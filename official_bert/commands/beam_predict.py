@@ -93,7 +93,6 @@ class BeamPredictionConfig(TableOptions, BeamOptions):
 
     @property
     def reads_records(self) -> bool:
-        """True if the files contain records instead of texts."""
         return self.input_format == RECORDS_FORMAT
 
     @property
@@ -103,7 +102,6 @@ class BeamPredictionConfig(TableOptions, BeamOptions):
 
     @property
     def output_files(self) -> list[str]:
-        """See `Options`."""
         paths = shard_paths(self.output_file, self.num_shards)
         return [*paths, *map(ids_path, paths)] if self.output_format == "npy" else paths
 

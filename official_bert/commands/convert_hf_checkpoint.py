@@ -35,8 +35,6 @@ _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_conf
 
 @options(group="input")
 class HfConversionConfig(TextOptions):
-    """Flags of `convert_hf_checkpoint`."""
-
     output_dir: str | None = option(None, "Folder to write the converted files to.", required=True, is_path=True)
     hf_dir: str | None = option(
         None,
@@ -95,7 +93,6 @@ class HfConversionConfig(TextOptions):
 
 
 def check(config: HfConversionConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     from official_bert.checkpoints.locate import locate
     from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_vocabulary
@@ -113,7 +110,6 @@ def check(config: HfConversionConfig) -> None:
 
 
 def run(config: HfConversionConfig) -> None:
-    """Convert in the direction that the flags select."""
     writing.check_new_folder(config.output_dir, "output_dir")
     if config.hf_dir:
         _convert_from_hf(config)

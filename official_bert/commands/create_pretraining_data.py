@@ -34,7 +34,6 @@ def run(config: PretrainingDataConfig) -> None:
 
 
 def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
-    """Find the input files and read the tokenizer."""
     from official_bert.tokenization import read_tokenizer
 
     input_files = find_inputs(config.input_file)
@@ -45,7 +44,6 @@ def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokeni
 
 
 def _write(config: PretrainingDataConfig, tokenizer: "Tokenizer") -> str:
-    """Write the records; return a summary."""
     from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun, write_serial
 
     if config.sampling == "serial":

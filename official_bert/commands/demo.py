@@ -150,7 +150,6 @@ print(answer["words"].numpy()[0, 0])""")
 
 
 def _write_model_config(vocab_file: str, config_file: str) -> None:
-    """Write and show the config of a two-layer model."""
     config = BertConfig(
         vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
         hidden_size=128,
@@ -260,7 +259,6 @@ def write_demo_data(folder: str) -> None:
 
 
 def _run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Print a command as typed in a shell, and run it."""
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
     _run_python("-m", "official_bert", script, *flags)
 

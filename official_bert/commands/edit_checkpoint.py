@@ -30,8 +30,6 @@ _MEGABYTE = 2**20
 
 @options(group="model")
 class EditCheckpointConfig(EditedModelOptions, CorpusOptions, LearnerOptions, TextOptions):
-    """Flags of `edit_checkpoint`."""
-
     init_checkpoint: str | None = redeclared(
         EditedModelOptions,
         "init_checkpoint",
@@ -87,7 +85,6 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, LearnerOptions, Te
 
 
 def check(config: EditCheckpointConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     _read_and_check(config)
 
 
@@ -115,7 +112,6 @@ def _read_and_check(config: EditCheckpointConfig) -> tuple[EditedModel, list[int
 
 
 def run(config: EditCheckpointConfig) -> None:
-    """Write the new model."""
     from official_bert.checkpoints.editing import averaged, read_model
     from official_bert.checkpoints.loading import open_checkpoint
 

@@ -41,7 +41,6 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
     @property
     def poolings(self) -> list[str]:
-        """See `VectorOptions`."""
         return (self.pooling or "mean").split(",")
 
     @property

@@ -78,7 +78,6 @@ def run(config: LaunchConfig) -> None:
 
 
 def tf_config(hosts: Sequence[str], index: int) -> str:
-    """Return the TF_CONFIG settings for TensorFlow."""
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
 
 
@@ -130,7 +129,6 @@ def _print_lines(source: IO[bytes], prefix: bytes) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

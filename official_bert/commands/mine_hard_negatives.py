@@ -33,8 +33,6 @@ _PAIR_COLUMNS = ("anchor", "positive")
 
 @options(group="input")
 class MiningConfig(OutputTableOptions, ApproximateOptions):
-    """Flags of `mine_hard_negatives`."""
-
     pairs_file: str | None = option(
         None, "Table of pairs: .tsv, .csv, .jsonl or .parquet, possibly compressed.", required=True, is_path=True
     )
@@ -82,7 +80,6 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
             )
 
     def sources(self) -> "dict[str, TextSource]":
-        """Return the tables to read, by flag."""
         from official_bert.data.text_inputs import TextSource
 
         column = None if self.corpus_column is None else [self.corpus_column]
@@ -101,7 +98,6 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
 
 
 def check(config: MiningConfig) -> None:
-    """Check the files before TensorFlow is imported."""
     check_approximate(config)
     for source in config.sources().values():
         source.check()
@@ -109,7 +105,6 @@ def check(config: MiningConfig) -> None:
 
 
 def run(config: MiningConfig) -> None:
-    """Write the pairs with their negatives."""
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.mining import NegativeRule, hard_negatives
     from official_bert.inference.sentence_index import Sentence, SentenceSearch

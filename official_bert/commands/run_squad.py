@@ -7,7 +7,6 @@ from official_bert.tasks.question_answering.options import SquadConfig
 
 
 def check(config: SquadConfig) -> None:
-    """Check the files and the window overlap before TensorFlow is imported."""
     from official_bert.checkpoints.locate import locate
     from official_bert.tasks.question_answering.data import WindowOptions
     from official_bert.training.model_files import read_model_files

@@ -73,7 +73,6 @@ class ServeConfig(Options):
 
     @property
     def served_name(self) -> str:
-        """The model's name in URLs."""
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
     def check_ports(self) -> None:

@@ -80,8 +80,6 @@ def run(config: SweepConfig) -> None:
 
 
 class Trial(NamedTuple):
-    """One run of the command."""
-
     script: str  # the command
     config: "LabellingOptions"  # its flags
     metric: str  # the key in `eval_results.txt` to report
@@ -169,7 +167,6 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
 
 
 def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[str, LabellingOptions]":
-    """Parse the command to sweep."""
     from official_bert.training.model_files import complete_model_flags
 
     name, *arguments = split_command(config.command)

@@ -23,8 +23,6 @@ _VOCABULARY_SUFFIXES = (".txt", ".model", ".spm", PRESET_PIECES_FILE)
 
 
 class Format(NamedTuple):
-    """A model format."""
-
     # the file that identifies a model's folder; for object checkpoints, which can be in any folder, the suffix of
     # their index file
     sign: str
@@ -124,7 +122,6 @@ def _has_weights(folder: str, names: Collection[str]) -> bool:
 
 
 def load_module(row: Format) -> ModuleType:
-    """Import the module that reads a format."""
     if row in (OBJECT_CHECKPOINT, SAVED_MODEL):
         import_tensorflow(f"a model with {row.sign}", ", or use model.safetensors")
     return importlib.import_module(row.module)

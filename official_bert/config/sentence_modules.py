@@ -189,8 +189,6 @@ def longest_text(folder: str) -> int | None:
 
 
 class Prompts(NamedTuple):
-    """Prefixes of texts."""
-
     by_name: Mapping[str, str]  # prefixes that a user may choose
     default: str  # prefix of every text without a choice; "" for none
     are_pooled: bool = True  # whether pooling includes the wordpieces of the prefix

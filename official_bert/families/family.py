@@ -250,7 +250,6 @@ class HuggingFace:
 
 
 def load_family(name: Any, key: str = "model_type") -> Family:
-    """Import the module of a family."""
     if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(map(repr, FAMILIES))
         raise UserError(

@@ -13,7 +13,6 @@ _Tensors = TypeVar("_Tensors")
 
 
 def num_replicas() -> int:
-    """Return the number of replicas of the current strategy."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 

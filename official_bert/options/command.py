@@ -313,7 +313,6 @@ def _unknown_flag(name: str, flag_names: Collection[str]) -> str:
 
 
 def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
-    """Define a flag for each field of a dataclass made with `option()`."""
     types_by_name = typing.get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
         required, help_text = field.metadata["required"], field.metadata["help"]

@@ -141,8 +141,6 @@ class HeadOptions(Options):
 
 @options(group="input")
 class CorpusOptions(Options):
-    """Flags for the files of a corpus."""
-
     input_file: str | None = option(
         None,
         "Text files, which may be compressed: comma-separated list of names, globs, folders (all files below them) and "
@@ -167,8 +165,6 @@ class CorpusOptions(Options):
 
 @options(group="input", affects="data")
 class TableOptions(Options):
-    """Flags of every command that reads tables."""
-
     has_header: bool = option(True, "The first row of a TSV or CSV file names its columns.")
     delimiter: str = option(
         ",", "CSV: character between columns, such as ; in the files of Excel in German and other languages."
@@ -194,8 +190,6 @@ class IdOptions(TableOptions):
 
 @options(group="devices")
 class BeamOptions(Options):
-    """Flags of every command that runs as a Beam pipeline."""
-
     beam_args: str = option(
         "",
         "Beam pipeline options, quoted as one value, such as '--runner=FlinkRunner --flink_master=host:8081'; by "
@@ -236,8 +230,6 @@ class DeviceOptions(Options):
 
 @options(group="devices", affects="nothing")
 class TpuOptions(DeviceOptions):
-    """Flags of every command that runs on a TPU."""
-
     use_tpu: bool = option(False, "Train on a TPU.", affects="learning")
     tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.")
     tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.")
@@ -358,8 +350,6 @@ def check_listed(name: str, values: Sequence[str], known: Sequence[str]) -> None
 
 @options(group="evaluation")
 class EvaluationOptions(Options):
-    """Flags of every command that evaluates after training."""
-
     do_eval: bool = option(False, "Run evaluation on the dev set.", affects="run")
     eval_batch_size: int = option(
         8,

@@ -41,8 +41,6 @@ def _with_do_export(name: str, **changes: Any) -> Any:
 
 @options(group="optimizer and loss", affects="learning")
 class OptimizerOptions(Options):
-    """Flags of the optimizer and the schedule of its learning rate."""
-
     optimizer: str = option(
         "adam",
         "adam: Google's BERT optimizer, Adam with weight decay; lamb: for batches of thousands of examples.",
@@ -111,8 +109,6 @@ class TrainedWeightsOptions(Options):
 
 @options(group="distillation", affects="learning")
 class DistillationOptions(Options):
-    """Flags of a student of another model."""
-
     teacher: str | None = option(
         None,
         "Output folder of a finished run of the same script, its subfolder best, or a Hugging Face folder with a "
@@ -139,8 +135,6 @@ class DistillationOptions(Options):
 class TrainingOptions(
     VersionOptions, DistillationOptions, TrainedWeightsOptions, OptimizerOptions, TpuOptions, ArchitectureOptions
 ):
-    """Flags of every command that trains."""
-
     task: ClassVar[str]  # name of the task, a key of the task registry
     # Flags that a later evaluation, prediction or export takes from its run, besides those that affect the model.
     of_run: ClassVar[tuple[str, ...]] = ("max_seq_length",)

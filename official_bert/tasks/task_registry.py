@@ -27,8 +27,6 @@ from official_bert.tasks.tagging.options import TaggingConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskRow:
-    """A task."""
-
     name: str  # name in `run_config.json`, also of the task's folder
     config_class: type  # the flags of its command
     model_class: type  # the model class

@@ -242,7 +242,6 @@ class Vocabulary:
         return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
     def require(self, *specials: str) -> list[int]:
-        """Look up special tokens."""
         names = [self.name_of(special) for special in specials]
         missing = [name for name in names if name not in self.token_to_id]
         if missing:
@@ -255,11 +254,9 @@ class Vocabulary:
         return [self.token_to_id[name] for name in names]
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """Look up tokens."""
         return self._look_up(self.token_to_id, tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Look up ids."""
         return self._look_up(self.id_to_token, ids)
 
     def _look_up(self, table: dict, keys: Iterable) -> list:

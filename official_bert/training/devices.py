@@ -285,8 +285,6 @@ def _first_line(error: Exception) -> str:
 
 
 class TensorFlowCluster(Cluster):
-    """The devices of a distribution strategy."""
-
     def __init__(self, strategy: tf.distribute.Strategy, *, use_xla: bool = False):
         if use_xla and strategy is not tf.distribute.get_strategy():
             raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")

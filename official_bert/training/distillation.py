@@ -34,8 +34,6 @@ from official_bert.training.task import TEACHER_LOGITS, DistillableTask
 
 
 class Teacher(NamedTuple):
-    """A trained model."""
-
     folder: str  # the folder of its other files: output folder of its run, or a folder in another format
     is_run: bool  # whether it is the output folder of a run of this package
     head: dict[str, Any]  # flags of its head, by name; it may differ from the student's

@@ -176,7 +176,6 @@ class DeviceBatches:
         self._returned.appendleft(batch)
 
     def close(self) -> None:
-        """End the thread."""
         self._is_closed.set()
 
     def _read(self, batches: Iterable[Mapping[str, Any]], put: Callable[[Mapping[str, Any]], Any]) -> None:

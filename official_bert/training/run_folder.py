@@ -48,8 +48,6 @@ _REMOVED_FLAGS = ("batch_ramp_up_steps", "hidden_state_weight")
 
 
 class RunConfig(NamedTuple):
-    """Settings that a run was started with."""
-
     path: str  # the file that holds them
     task: str | None  # task name; None in folders of earlier versions
     flags: dict[str, Any]  # flag values by name, including defaults

@@ -48,8 +48,6 @@ class EditedModelOptions(Options):
 
 
 class EditedModel(NamedTuple):
-    """The source model."""
-
     sources: "list[Source]"  # its checkpoints; several are of one architecture
     config_file: str | None  # the architecture file; None if there is none
     bert_config: BertConfig | None  # the architecture
@@ -141,7 +139,6 @@ def model_card(
     labels: Sequence[str] = (),
     training: Mapping[str, str],
 ) -> str:
-    """Write the README."""
     heads = bert_config.family.hugging_face.heads_of_class(architecture)
     purpose = next((_PURPOSES[head] for head in heads if head in _PURPOSES), "feature-extraction")
     vocabulary = tokenizer.vocabulary
@@ -181,8 +178,6 @@ scores and limitations.
 
 
 class SentenceFolder(NamedTuple):
-    """The files of the folder besides those of the encoder."""
-
     values: dict[str, Any]  # the contents of the JSON files, by path in the folder
     arrays: "dict[str, dict[str, np.ndarray]]"  # the contents of the safetensors files, by path in the folder
 

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 
 def check_model(config: ModelOptions) -> BertConfig:
-    """Check the files of a model; return its architecture."""
     bert_config, _ = read_model_files(config)
     locate(config.init_checkpoint, "init_checkpoint")
     return bert_config
 
 
 def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions) -> None:
-    """Train, evaluate, predict and export a model of a task, depending on its flags."""
     from official_bert.serving.exports import check_export_dir, export_run
     from official_bert.training.finetuning import finetune
 

@@ -54,8 +54,6 @@ class TextFileOptions(TableOptions):
 
 @options(group="output")
 class OutputTableOptions(TableOptions):
-    """Flags of the commands that write a table."""
-
     output_file: str | None = option(None, "File to write.", required=True, is_output=True)
     output_format: str | None = option(
         None,
@@ -132,7 +130,6 @@ class ApproximateOptions(CandidateOptions):
 
 
 def check_approximate(config: ApproximateOptions) -> None:
-    """Check that the package for approximate search is installed if it is needed."""
     if config.approximate:
         check_installed("faiss", extra="search")
 
@@ -140,7 +137,6 @@ def check_approximate(config: ApproximateOptions) -> None:
 def load_sentence_encoder(
     config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer", *, prompt: str | None = None
 ) -> "TextEncoder":
-    """Load the encoder given by the flags, which computes one vector per sentence."""
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 
     settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length, prompt=prompt)
@@ -148,6 +144,5 @@ def load_sentence_encoder(
 
 
 def note_long(num_long: int, what: str, max_seq_length: int, how: str = "truncated") -> None:
-    """Log how many sentences were truncated, if any."""
     if num_long:
         logging.info("%s %s have more than %d wordpieces and were %s", f"{num_long:,}", what, max_seq_length, how)

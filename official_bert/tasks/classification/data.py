@@ -37,8 +37,6 @@ _LARGEST_FLOAT32 = 3.4e38
 
 
 class TextExample(NamedTuple):
-    """One or two texts to classify."""
-
     guid: str  # the example's id, as in the reference: "train-1"
     text_a: str  # the first text
     text_b: str | None  # the second text of a pair

@@ -24,8 +24,6 @@ LABEL = "label_ids"
 
 
 class Example(NamedTuple):
-    """A context and its choices."""
-
     context: str  # the first text of every sequence
     question: str  # the text before each choice; "" for none
     choices: tuple[str, ...]  # the choices, without line breaks
@@ -190,8 +188,6 @@ def choice_schema(num_choices: int, max_seq_length: int, *, vocab_size: int, num
 
 
 class ChoiceJoiner(ExampleJoiner):
-    """Converter from examples to model inputs."""
-
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(tokenizer, max_seq_length=max_seq_length)
         self._specials = tokenizer.specials

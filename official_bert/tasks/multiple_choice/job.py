@@ -102,8 +102,6 @@ class _Split(NamedTuple):
 
 
 class MultipleChoiceJob(FinetuningJob):
-    """A fine-tuning run of multiple choice. For the attributes see `FinetuningJob`."""
-
     config: MultipleChoiceConfig
 
     def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):

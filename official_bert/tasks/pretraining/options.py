@@ -26,8 +26,6 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
 
 @options(group="masks and pairs")
 class RecordOptions(CorpusOptions, TokenizerOptions):
-    """Flags of the commands that create records from a corpus."""
-
     output_file: str | None = option(
         None,
         "TFRecord files to write: comma-separated list; records are distributed round-robin.",

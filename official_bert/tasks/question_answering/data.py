@@ -29,15 +29,11 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 
 class Answer(NamedTuple):
-    """A gold answer."""
-
     text: str  # the answer
     start: int  # offset of its first character in the context; -1 if the file lacks it, an error in training
 
 
 class Question(NamedTuple):
-    """A question about a context."""
-
     id: str  # its key in prediction files
     text: str  # the question
     context_index: int  # index of its context in the data set
@@ -70,8 +66,6 @@ class SquadSet(NamedTuple):
 
 
 class Words(NamedTuple):
-    """The words of a context."""
-
     texts: list[str]  # the words: `["in", "Rome."]` for `"in  Rome."`
     starts: list[int]  # offset of each word's first character
 

@@ -191,8 +191,6 @@ def _span(context: str, text: str, position: int | None, mark: str) -> Span | No
 
 
 class QuestionAnsweringJob(FinetuningJob):
-    """A fine-tuning run of question answering. For the attributes see `FinetuningJob`."""
-
     config: SquadConfig
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):

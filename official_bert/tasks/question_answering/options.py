@@ -11,8 +11,6 @@ from official_bert.support.errors import UserError
 
 @options(group="text", affects="data")
 class AnswerOptions(Options):
-    """Flags of every command that answers questions."""
-
     max_seq_length: int = option(
         384,
         "Maximum number of wordpieces per window, including the question, [CLS] and [SEP].",

@@ -44,8 +44,6 @@ _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence of a file."""
-
     words: tuple[str, ...]  # its words, at least one
     tags: tuple[str, ...] | None  # the tag of each word, None if the file has no tags
     document: int  # index of its document in the file, from 0, not counting empty documents

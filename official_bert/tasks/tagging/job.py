@@ -190,8 +190,6 @@ def _marked_words(
 
 
 class TaggingJob(FinetuningJob):
-    """A fine-tuning run of a tagger. For the attributes see `FinetuningJob`."""
-
     config: TaggingConfig
     label_noun = "tags"
 

@@ -83,6 +83,7 @@ def _set_up_tensorflow():
     with contextlib.suppress(ImportError):  # importing these after TensorFlow crashes the process
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
+    gc.disable()  # like the scripts
     with filtered_stderr(lambda note: True):
         with blocked_imports(*(name for name in UNUSED_PEERS if name != os.environ.get("KERAS_BACKEND"))):
             import keras  # noqa: F401
@@ -91,7 +92,9 @@ def _set_up_tensorflow():
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
+    gc.enable()
     gc.freeze()
+    gc.set_threshold(50_000)  # tracing makes many objects, few of them garbage
 
 
 @pytest.fixture(autouse=True)

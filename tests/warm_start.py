@@ -171,6 +171,7 @@ def _import_what_scripts_import():
 
     peers = ("IPython", "jax", "matplotlib", "pandas", "sklearn")  # blocked, as in the scripts
     sys.modules.update(dict.fromkeys(peers))
+    gc.disable()  # like the scripts
     # TensorFlow looks for GPUs through absl; scripts do that earlier, while they filter its notes.
     with mock.patch.object(absl.app, "call_after_init"):
         import keras  # noqa: F401
@@ -179,6 +180,7 @@ def _import_what_scripts_import():
     for peer in peers:
         del sys.modules[peer]
     gc.collect()
+    gc.enable()
     gc.freeze()  # a collection in a child would copy the pages of all these objects
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import gc
 import logging as standard_logging
 import os
 import re
@@ -273,8 +274,12 @@ def _import_tensorflow(*, only_files: bool = False) -> None:
     os.environ["KERAS_BACKEND"] = backend  # overrides what a user has set for other work
     with filtered_stderr(is_startup_note):
         with errors.blocked_imports(*(name for name in UNUSED_PEERS if name != backend)):
+            gc.disable()  # while half a million objects are made, collections find nothing and take a sixth of the time
             import keras  # noqa: F401
             import tensorflow as tf
+
+            gc.enable()
+            gc.freeze()  # later collections need not look at these objects
 
         if backend == "tensorflow" and not only_files:
             tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered

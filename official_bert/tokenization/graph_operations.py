@@ -38,9 +38,10 @@ class CodePointLookup(tf.Module):
     def __init__(self, numbers: Sequence[int] | np.ndarray):
         super().__init__()
         rows = np.asarray(numbers, np.int32).reshape(-1, _PAGE_SIZE)
-        pages, page_of = np.unique(rows, axis=0, return_inverse=True)
-        self._page_starts = tf.constant(page_of.ravel() * _PAGE_SIZE, tf.int32)
-        self._pages = tf.constant(pages.ravel())
+        number_of_page: dict[bytes, int] = {}
+        page_of = [number_of_page.setdefault(row.tobytes(), len(number_of_page)) for row in rows]
+        self._page_starts = tf.constant(np.multiply(page_of, _PAGE_SIZE), tf.int32)
+        self._pages = tf.constant(np.frombuffer(b"".join(number_of_page), np.int32))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
         """Look up code points; both int32."""

@@ -73,10 +73,10 @@ def _characters_with_rules() -> tuple[Sequence[str], Sequence[str]]:
     They are an eighth of all code points, and the blocks are more than half of them.
     """
     blocks = [block for block in characters.cjk_blocks() if characters.is_kept(block)]
-    ideographs, alike = set().union(*characters.cjk_blocks()), set().union(*blocks)
-    every = [char for char in map(chr, range(NUM_CODE_POINTS)) if char not in alike]
-    has_rules = (char in ideographs or unicodedata.category(char) not in _CATEGORIES_WITHOUT_RULES for char in every)
-    return blocks, list(itertools.compress(every, has_rules))
+    have_rules = {
+        char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in _CATEGORIES_WITHOUT_RULES
+    }
+    return blocks, sorted(have_rules.union(*characters.cjk_blocks()).difference(*blocks))
 
 
 def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks_words: bool) -> CharacterRule:

@@ -349,10 +349,11 @@ class _RawTokens(_TokenMatches):
         letters = graph_tables.letters_of(finder.tokens)
         self._num_added = len(added)
         super().__init__(finder, added, letters)
-        every = list(map(chr, range(graph_tables.NUM_CODE_POINTS)))
-        self._letters = CodePointLookup([letters.get(character, UNKNOWN_LETTER) for character in every])
+        numbers = np.full(graph_tables.NUM_CODE_POINTS, UNKNOWN_LETTER, np.int32)
+        numbers[list(map(ord, letters))] = list(letters.values())
+        self._letters = CodePointLookup(numbers)
         if self.needs_words:
-            self._are_of_words = CodePointLookup(list(map(is_of_word, every)))
+            self._are_of_words = CodePointLookup(list(map(is_of_word, map(chr, range(graph_tables.NUM_CODE_POINTS)))))
 
     def replace(self, codes: tf.RaggedTensor, rules: tf.Tensor, num_rules: int) -> tf.Tensor:
         """Return the rules of characters, int32 [C], with those of tokens, which follow the first `num_rules`."""

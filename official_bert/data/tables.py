@@ -124,8 +124,8 @@ def read_table(
 ) -> Iterator[Row]:
     """Read a user's table without blank rows at its end: TSV and CSV with their header, `KEYED_FORMATS` with `columns`.
 
-    Rows of TSV and CSV that are wider than the first one and, without a header, narrower ones are mistakes: a text
-    that contains the separator would be cut. Differences of empty cells alone, as in the files of Excel, are harmless.
+    Rows of TSV and CSV that are wider than the header or, without one, of another width than the first row are
+    mistakes: a text that contains the separator would be cut. Empty cells at the end, as Excel writes them, are not.
     """
     if table_format == "csv":
         return _even_rows(read_csv(path, delimiter), has_header)
@@ -140,6 +140,8 @@ def _even_rows(rows: Iterator[Row], has_header: bool) -> Iterator[Row]:
     first, has_warned = [], False
     for row in without_trailing_blank_rows(map(_without_blank_cells, rows)):
         cells, first = row.cells, first or row.cells
+        while has_header and _is_blank(first[-1:]) and first:  # unnamed columns
+            first = first[:-1]
         is_short = 0 < len(cells) < len(first) and not _is_blank(first[len(cells) :])
         if not _is_blank(cells[len(first) :]) or (is_short and not has_header):
             whose = "header" if has_header else "first row"
@@ -204,23 +206,23 @@ def locate_columns(columns: Sequence[str], header: Row | None) -> list[int]:
 
 
 def numbered_column(column: str | int, header: Row | None) -> int:
-    is_number = str(column).isdecimal()
-    if header is None and not is_number:
+    if str(column).isdecimal():
+        if header is not None and int(column) >= len(header.cells):
+            names = format_names(header.cells) + separator_hint(header.cells)
+            raise UserError(f"{header.where}: no column {column}, counted from 0; the columns are {names}")
+        return int(column)
+    if header is None:
         raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
-    if not is_number:
-        return column_number(column, header.where, header.cells)
-    if header is not None and int(column) >= len(header.cells):
-        names = format_names(header.cells) + separator_hint(header.cells)
-        raise UserError(f"{header.where}: no column {column}, counted from 0; the columns are {names}")
-    return int(column)
+    return column_number(column, header.where, header.cells)
 
 
-def id_column(given: str | None, header: Row | None) -> int | None:
-    """Return the number of the column of ids, given or by default `id`; None if there is none."""
-    if given is not None:
-        return numbered_column(given, header)
-    names = header.cells if header else []
-    return names.index(ID) if names.count(ID) == 1 else None
+def id_column(name: str | int, header: Row | None, *, is_required: bool) -> int | None:
+    try:
+        return numbered_column(name, header)
+    except UserError:
+        if is_required:
+            raise
+        return None
 
 
 def id_of(cells: list[str] | dict[str, Any], place: str | int) -> str | None:

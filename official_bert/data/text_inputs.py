@@ -46,15 +46,14 @@ class Example(NamedTuple):
 
 class TextSource(NamedTuple):
     path: str  # a file, or "-" for standard input
-    # table columns of the text or of the two texts of a pair: names, or digits for a number from 0; JSON Lines
-    # keys or Parquet names. None reads lines
+    # columns of the texts: names, or in TSV and CSV digits for a number from 0; None reads lines
     text_columns: Sequence[str] | None = None
-    # "tsv" (no quoting), "csv", "jsonl" or "parquet"; None to detect it from the file extension
-    table_format: str | None = None
+    table_format: str | None = None  # one of `FORMATS`; None to detect it from the file extension
     has_header: bool = True  # whether the first row of TSV and CSV names the columns
     delimiter: str = COMMA  # between the columns of CSV
     parameter: str = "input_file"  # the user's name of the path, for messages
-    id_column: str | None = None  # name or number of the column with ids; by default `id`, if there is one
+    id_column: str = ID  # name or number of the column with ids
+    needs_id: bool = False  # whether a table without this column is an error
 
     @property
     def is_stream(self) -> bool:
@@ -101,11 +100,7 @@ class TextSource(NamedTuple):
         return num_lines - (self._format() in ("tsv", "csv") and self.has_header)
 
     def _format(self) -> str:
-        if self.text_columns is None:
-            return LINES
-        if self.table_format is not None:
-            return self.table_format
-        table_format = format_of(self.path)
+        table_format = LINES if self.text_columns is None else self.table_format or format_of(self.path)
         if table_format is None:
             raise UserError(
                 f"{self.parameter}={self.path}: the file name must end in one of {', '.join(ENDINGS)}; "
@@ -122,16 +117,16 @@ class TextSource(NamedTuple):
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])
-        columns = Columns(texts, label, ID, self.id_column)
+        columns = Columns(texts, label, self.id_column, self.id_column if self.needs_id else None)
         rows = read_table(self.readable_path, table_format, columns, self.delimiter, has_header=self.has_header)
-        places, id_place = self.text_columns, self.id_column or ID
+        places, id_place = self.text_columns, self.id_column
         if table_format not in KEYED_FORMATS:
             header = next(rows, None) if self.has_header else None
             if self.has_header and header is None:
                 return
             places = locate_columns(self.text_columns, header)
-            id_place = id_column(self.id_column, header)
-        needed = places if self.id_column is None else [*places, id_place]
+            id_place = id_column(self.id_column, header, is_required=self.needs_id)
+        needed = [*places, id_place] if self.needs_id else places
         for row in rows:
             texts = _texts(row, needed)[: len(places)]
             yield Example(row.where, None if id_place is None else id_of(row.cells, id_place), texts)

@@ -248,11 +248,12 @@ def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
 
 
 def _not_utf8(path: str, number: int, line: bytes, place: int) -> UserError:
+    encoding = "ENCODING"
+    what = f"{path}, line {number}: byte 0x{line[place]:02x} at byte {place + 1} of the line is not UTF-8"
     if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return UserError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE")
+        encoding, what = "UTF-16", f"{path} is UTF-16"
     return UserError(
-        f"{path}, line {number}: byte 0x{line[place]:02x} at byte {place + 1} of the line is not UTF-8; convert the "
-        "file to UTF-8 (for example with iconv)"
+        f"{what}; save it as UTF-8 (in Excel: CSV UTF-8) or convert it: iconv -f {encoding} -t UTF-8 {path} > NEW_FILE"
     )
 
 

@@ -42,7 +42,7 @@ def models(model_dir, one_layer_config_file, vocab_file, tmp_path_factory):
         (
             "several",
             ClassificationModel(encoder, num_outputs=3),
-            {"labels": labels, "multi_label": True, "delimiter": ";"},
+            {"labels": labels, "multi_label": True, "delimiter": ";", "id_column": "nr"},
         ),
         ("score", ClassificationModel(encoder, num_outputs=1), {}),
         ("many", ClassificationModel(encoder, num_outputs=101), {"labels": list(map(str, range(101)))}),
@@ -98,6 +98,14 @@ CASES = {
     "given columns": (
         *("several", "a.csv", lines_of("nr;body", *(f'"{n};";{text}' for n, text in enumerate(TEXTS)))),
         *({"text_columns": "body", "id_column": "nr"}, ["0;", "1;", "2;"], TEXTS, ["prediction", *OF_LABELS]),
+    ),
+    "ids of the run": (
+        *("several", "a.csv", lines_of("text;nr", *(f"{text};n{n}" for n, text in enumerate(TEXTS)))),
+        *({}, ["n0", "n1", "n2"], TEXTS, ["prediction", *OF_LABELS]),
+    ),
+    "without the ids of the run": (
+        *("several", "a.jsonl", lines_of(*(json.dumps({"text": text}) for text in TEXTS))),
+        *({}, None, TEXTS, ["prediction", *OF_LABELS]),
     ),
     "numbers": (
         *("score", "a.jsonl", lines_of(*(json.dumps({"text": text, "id": 3}) for text in TEXTS))),

@@ -110,12 +110,12 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
 
 def test_files_that_are_not_text_are_named(tmp_path):
     for data, message in (
-        (b"\xffa", "is not UTF-8"),
+        (b"\xffa", r"text, line 1: byte 0xff .* not UTF-8; .*Excel.*: iconv -f ENCODING -t UTF-8 /.*text > NEW_FILE"),
         (
             "words\n".encode("utf-16"),
-            r"text is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
+            r"text is UTF-16; save it as UTF-8 .* convert it: iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
         ),
-        (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; convert it"),
+        (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; save it"),
     ):
         (tmp_path / "text").write_bytes(data)
         for read in (text_files.read_text, lambda path: list(text_files.LineReader(path))):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.data.tables import COMMA, FORMATS, format_of
+from official_bert.data.tables import COMMA, FORMATS, ID, format_of
 from official_bert.data.text_inputs import LINES, Example, TextSource
 from official_bert.options.groups import IdOptions
 from official_bert.options.option import option, options
@@ -126,13 +126,15 @@ def table_of(config: PredictionInput, names: Sequence[str] = ()) -> TextSource:
     run = find_run(config.model_dir)
     flags = run.settings.flags if run and run.is_own else {}
     of_run = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
+    is_csv = (config.input_format or format_of(config.input_file) or "csv") == "csv"
     return TextSource(
         config.input_file,
         list(filter(None, (config.text_columns or of_run or ",".join(names)).split(","))),
         config.input_format,
         has_header=config.has_header and flags.get("has_header", True),
-        delimiter=flags.get("delimiter", COMMA) if config.delimiter == COMMA else config.delimiter,
-        id_column=config.id_column,
+        delimiter=flags.get("delimiter", COMMA) if is_csv and config.delimiter == COMMA else config.delimiter,
+        id_column=config.id_column or flags.get("id_column") or ID,
+        needs_id=config.id_column is not None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from absl import logging
 
 from official_bert.data.tables import (
+    ID,
     Row,
     id_column,
     id_of,
@@ -110,8 +111,8 @@ class Split:
                 column = numbered_column(column, header)
             numbers[field] = column
         if self.id_column is not None and not self.needs_id:
-            number = id_column(None, header)
-            numbers["id_column"] = None if number in numbers.values() else number
+            number = id_column(self.id_column, header, is_required=False)
+            numbers["id_column"] = None if self.id_column == ID and number in numbers.values() else number
         return dataclasses.replace(self, **numbers)
 
     def _selected(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
@@ -222,8 +223,7 @@ class Dataset:
         path, layout = self.find(data_dir, split), self.splits[split]
         examples = layout.examples(path, layout.guid_prefix or split)
         # A missing second text is not an empty one.
-        num_empty = sum(not all(text is None or text.strip() for text in example[1:3]) for example in examples)
-        if num_empty:
+        if num_empty := sum(not all(text is None or text.strip() for text in example[1:3]) for example in examples):
             logging.warning("%s: %d of %d examples have an empty text", path, num_empty, len(examples))
         return examples
 
@@ -262,8 +262,7 @@ class Dataset:
                 f"the label column of {self.name} has {format_names(labels)}; at least two labels are required"
             )
         logging.info("%d labels found: %s", len(labels), format_names(labels))
-        rare = [label for label in labels if counts[label] == 1]
-        if rare:
+        if rare := [label for label in labels if counts[label] == 1]:
             logging.warning("labels that occur only once: %s; are they misspelt?", format_names(rare))
         return dataclasses.replace(self, labels=labels)
 

@@ -100,12 +100,10 @@ def custom_dataset(
     """Define a data set of tables, whose paths are by split; unknown labels are those of the training file."""
     if label_column is None and paths.keys() - {"test"}:
         raise UserError("training and evaluation need labels; give label_column")
-    splits = {}
+    splits, read = {}, functools.partial(read_table, delimiter=delimiter, has_header=has_header)
     for split, path in paths.items():
-        read = functools.partial(read_table, delimiter=delimiter, has_header=has_header)
         of_split = None if split == "test" else label_column
-        id_of_split = id_column if split == "test" else None
-        splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read, id_of_split)
+        splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read, id_column)
     dataset = Dataset(CUSTOM, splits, tuple(labels or ()), problem, metrics=custom_metrics(problem, is_ranking))
     if problem == "regression":
         return dataset
@@ -139,9 +137,9 @@ def _custom_split(
     table_format = known_format(path)  # the file may be gone when a finished run is loaded
     # Do not keep a column twice.
     id_column = given_id or (None if ID in (*text_columns, label_column) else ID)
-    columns = Columns(
-        [*map(str, text_columns)], None if label_column is None else str(label_column), id_column, given_id
-    )
+    needs_id = given_id is not None and label_column is None  # to predict
+    label = None if label_column is None else str(label_column)
+    columns = Columns([*map(str, text_columns)], label, id_column, given_id if needs_id else None)
     read = functools.partial(read, table_format=table_format, columns=columns)
     if table_format in KEYED_FORMATS:
         return Split(
@@ -162,7 +160,7 @@ def _custom_split(
         has_header=has_header,
         is_own=True,
         id_column=id_column if has_header else given_id and _column(given_id, has_header),
-        needs_id=given_id is not None,
+        needs_id=needs_id,
     )
 
 

@@ -60,8 +60,8 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
     """Read the examples of a split, "train", "dev" or "test"; those of "test" need no label."""
     is_labelled = split != "test"
     name = layout.files[split]
-    columns = [layout.context, *([layout.question] if layout.question else []), *layout.choices]
-    columns += [layout.label] if is_labelled else [layout.id] if layout.id else []
+    label_or_id = layout.label if is_labelled else layout.id
+    columns = list(filter(None, (layout.context, layout.question, *layout.choices, label_or_id)))
     examples = [
         _example(row, layout, is_labelled, where)
         for path, table_format in find_files(data_dir, name)
@@ -69,7 +69,7 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
             path,
             table_format,
             columns,
-            optional=_ID_COLUMNS,
+            optional=(layout.id,) if layout.id else _ID_COLUMNS,
             has_header=layout.has_header,
             delimiter=layout.delimiter,
         )
@@ -116,8 +116,8 @@ def _example(row: Mapping[str, Any], layout: Layout, is_labelled: bool, where: s
         raise UserError(f"{where}: an example needs at least two choices, but this one has {len(texts)}")
     label = _label(_value(row, layout.label, where), names, where) if is_labelled else 0
     names = tuple(name or str(number) for number, name in enumerate(names))
-    if layout.id and not is_labelled:
-        row = {ID: _value(row, layout.id, where)}
+    if layout.id:
+        row = {ID: row.get(layout.id) if is_labelled else _value(row, layout.id, where)}
     found = next((row[name] for name in _ID_COLUMNS if row.get(name) is not None), "")
     return Example(context, question, tuple(texts), label, names, str(found))
 

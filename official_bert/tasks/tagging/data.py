@@ -56,9 +56,7 @@ class TaggedFile:
 
     path: str  # the file
     sentences: list[TaggedSentence]  # its sentences, in order; at least one
-    # all lines, without line ends and byte-order marks; "" for a line that contains only blanks, tabs and byte-
-    # order marks
-    lines: list[str]
+    lines: list[str]  # all lines, without line ends and byte-order marks; "" for a blank one
     layout: str  # "columns", "sentences" or "characters"
     separator: str  # separator of the columns: "\t" or " "
     num_columns: int  # number of columns
@@ -117,6 +115,8 @@ def read_tagged_file(
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
+    if tags and len(set(itertools.chain(*tags))) > len(set(itertools.chain(*words))):
+        logging.warning("%s has more different tags than words; check word_column and tag_column", path)
     sentences = [
         sentence._replace(line=numbers[sentence.line - 1]) for sentence in _sentences(content, words, tags, layout)
     ]
@@ -299,10 +299,11 @@ def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> li
             raise UserError(f"{path}, line {row.line}: no word in column {index}, counted from 0; correct the line")
         words.append(found)
     distinct = set(itertools.chain(*words))
-    if look_like_entities(distinct):
+    may_count = word_column == 0 and len(rows) > 1 and len(rows[0].cells) > 2  # but -3 is a chosen column
+    if look_like_entities(distinct) or (may_count and all(map(str.isdecimal, distinct))):
         raise UserError(
-            f"{path}: the words are tags: {format_names(sorted(distinct)[:5])}; word_column={word_column} is the wrong "
-            "column, or words and tags are swapped"
+            f"{path}: the words are tags or numbers: {format_names(sorted(distinct)[:5])}; word_column={word_column} "
+            "is the wrong column, or words and tags are swapped"
         )
     if layout == "columns" and " " in distinct:
         logging.warning("%s has blanks as words; to read characters as text, give file_layout=characters", path)

@@ -476,8 +476,12 @@ def test_a_named_column_of_ids_is_kept_and_must_exist(boats):
         for column, ids in (("more", ["A.", "B, b."]), ("text", ['It "smokes.', "It leans."]), (None, ["7", ""])):
             examples = custom_dataset(**options, id_column=column).examples(None, "test")
             assert [example.id for example in examples] == ids
+            labelled = custom_dataset(**options, id_column=column, eval_file=path, label_column="kind")
+            assert [example.id for example in labelled.examples(None, "dev")] == ids
         with pytest.raises(UserError, match="no (column|key) 'nr'; the (column|key)s are .*'kind'"):
             custom_dataset(**options, id_column="nr").examples(None, "test")
+        labelled = custom_dataset(**options, id_column="nr", eval_file=path, label_column="kind")
+        assert not any(example.id for example in labelled.examples(None, "dev"))
     options = {"text_a_column": "1", "labels": ["sail", "steam"], "has_header": False}
     examples = custom_dataset(**options, predict_file=boats[".CSV"], id_column="0").examples(None, "test")
     assert [example.id for example in examples] == ["kind", "steam", "sail"]
@@ -556,6 +560,7 @@ MANY = {"problem": "multi_label"}
         ("b.xml", ROWS, {}, "b.xml: the file name must end in one of .tsv, .txt, .csv, .jsonl, .json, .parquet"),
         ("b.csv", "t,k,t\na,p,y\n", {}, "b.csv, line 1: 2 columns are named 't'; rename all but one"),
         ("b.csv", "t,k\na,p\na, b,q\n", {}, "b.csv, line 3: 3 columns, but the header has 2; does a text contain the"),
+        ("b.csv", "t,k, ,\na,p,,\na, b,q,\n", {}, "b.csv, line 3: 4 columns, but the header has 2; does a text"),
         (
             "b.csv",
             "t;k\na;p\n",

@@ -170,16 +170,19 @@ def test_a_folder_without_files_is_refused(tmp_path):
         read_examples(str(tmp_path), LAYOUTS["race"], "dev")
 
 
-def test_a_named_column_of_ids_is_that_of_the_examples_to_predict(tmp_path):
+def test_a_named_column_of_ids_is_required_only_to_predict(tmp_path):
     rows = {
-        "t.csv": "id,nr,c,a,b\nx,7,sky,blue,red\n",
-        "t.jsonl": '{"id": "x", "nr": 7, "c": "sky", "a": "1", "b": "2"}\n',
+        "t.csv": "id,nr,c,a,b,l\nx,7,sky,blue,red,0\n",
+        "t.jsonl": '{"id": "x", "nr": 7, "c": "sky", "a": "1", "b": "2", "l": 0}\n',
     }
     for name, content in rows.items():
         (tmp_path / name).write_text(content)
-        layout = Layout("c", ("a", "b"), files={"test": name})
-        for column, expected in (("nr", "7"), (None, "x")):
-            (example,) = read_examples(str(tmp_path), dataclasses.replace(layout, id=column), "test")
+        layout = Layout("c", ("a", "b"), "l", files={"test": name, "dev": name})
+        for column, split, expected in (
+            *(("nr", "test", "7"), ("nr", "dev", "7")),
+            *((None, "test", "x"), (None, "dev", "x"), ("none", "dev", "")),
+        ):
+            (example,) = read_examples(str(tmp_path), dataclasses.replace(layout, id=column), split)
             assert example.id == expected
         with pytest.raises(UserError, match=r"line 1: .*'none'"):
             read_examples(str(tmp_path), dataclasses.replace(layout, id="none"), "test")

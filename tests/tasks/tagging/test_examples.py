@@ -201,7 +201,7 @@ def test_numbered_words_without_tags(tmp_path):
         assert "column 1 cannot be both the word and the tag" in refusal(tmp_path, text)
 
 
-@pytest.mark.parametrize("text", ["1 O\n2 B-X\n", "1 Anna O\n3 rows O\n", "1 CD O\n", "1 a O\n2 b O\n\nfin c O\n"])
+@pytest.mark.parametrize("text", ["1 O\n2 B-X\n", "1 CD O\n", "1 a O\n2 b O\n\nfin c O\n"])
 def test_numbers_that_do_not_count_the_words_are_words(tmp_path, text):
     assert read(tmp_path, text).sentences[0].words[0] == "1"
 
@@ -220,6 +220,8 @@ def test_ranges_and_empty_nodes_of_conll_u_are_no_words(tmp_path, word_column):
         ("B-PER O\tAnna rows\n", {}),
         ("Anna\tB-PER\nrows\tO\n", {"word_column": 1, "tag_column": 0}),
         ("1 PER_B Anna\n2 - rows\n", {}),
+        ("1 Anna O\n3 rows O\n", {}),
+        ("1 Anna O\n\n1 rows O\n", {}),
         ("Anna NNP (PER*)\nrows VBZ *\n", {"word_column": 2, "tag_column": 1}),
     ],
 )
@@ -228,6 +230,12 @@ def test_swapped_columns_are_refused(tmp_path, text, arguments, is_tagged):
     if not is_tagged and "\t" not in text:
         arguments = {**arguments, "file_layout": "columns"}
     assert "or words and tags are swapped" in refusal(tmp_path, text, is_tagged=is_tagged, **arguments)
+
+
+def test_more_tags_than_words_are_warned_of(tmp_path, caplog):
+    assert read(tmp_path, "VBZ rows\nVBZ waits\nNNP Ida\n") and "more different tags than words" in caplog.text
+    caplog.clear()
+    assert read(tmp_path, "rows VBZ\nwaits VBZ\nIda NNP\n") and not caplog.text
 
 
 def test_a_column_with_the_same_word_in_each_line_is_refused(tmp_path):

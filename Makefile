@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
+# With it, each of the many processes of the tests would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo demo-classifier test test-slow test-endurance faults lint docs notebooks bench clean
 
 # setuptools warns of every editable installation, in ten lines.

@@ -1,12 +1,14 @@
 """Shared by all tests: golden files, and running the real scripts."""
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from official_bert.options.command import UNUSED_PEERS
 from official_bert.options.outputs import check_outputs
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, blocked_imports
+from official_bert.support.processes import available_cores
 from official_bert.tokenization import FullTokenizer
 from tests import warm_start
 
@@ -57,6 +60,12 @@ def pytest_collection_modifyitems(items):
     """Run long files first and the pages last, so that no worker has a long one left at the end."""
     places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: (item.nodeid.startswith(PAGE_RUNS), places.get(str(item.path), len(places))))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Return a worker for each core, and another one for the slow tests, which wait for processes and servers."""
+    return available_cores() + (config.option.markexpr != "not slow")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -202,6 +211,22 @@ def prints_error(message):
     assert re.search(message.replace("--", ""), printed), printed
 
 
+def shared(tmp_path_factory, name, make):
+    """Return a folder that `make(folder)` fills once for all workers; tests that change such a folder copy it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / name
+    folder.parent.mkdir(exist_ok=True)
+    with open(f"{folder}.lock", "a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        if not lock.read():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            lock.write("made")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory):
     """Path of a `python`, beside an `official-bert`, that runs in forked children; signals but SIGKILL reach these."""
@@ -255,22 +280,27 @@ def one_layer_config_file(tmp_path_factory, model_dir):
 @pytest.fixture(scope="session")
 def records_file(tmp_path_factory, corpus_file, vocab_file):
     """Records of the golden corpus, 64 positions long."""
-    path = tmp_path_factory.mktemp("records") / "train.tfrecord"
-    flags = {"input_file": corpus_file, "output_file": path, "vocab_file": vocab_file, "dupe_factor": 4}
-    result = run_script("create_pretraining_data.py", **flags, max_seq_length=64, max_predictions_per_seq=10)
-    assert result.code == 0, result
-    return str(path)
+
+    def make(folder):
+        flags = {"input_file": corpus_file, "output_file": folder / "train.tfrecord", "vocab_file": vocab_file}
+        flags |= {"dupe_factor": 4, "max_seq_length": 64, "max_predictions_per_seq": 10}
+        result = run_script("create_pretraining_data.py", **flags)
+        assert result.code == 0, result
+
+    return str(shared(tmp_path_factory, "records", make) / "train.tfrecord")
 
 
 @pytest.fixture(scope="session")
 def unmasked_records_file(tmp_path_factory, corpus_file, vocab_file):
     """`UNMASKED_RECORDS` records of the same text without masks."""
-    path = tmp_path_factory.mktemp("records") / "unmasked.tfrecord"
-    flags = {"input_file": corpus_file, "output_file": path, "vocab_file": vocab_file, "dupe_factor": 4}
-    result = run_script("create_pretraining_data.py", **flags, max_seq_length=64, masking="none")
-    assert result.code == 0, result
-    assert f"gave {UNMASKED_RECORDS} records" in result.errors
-    return str(path)
+
+    def make(folder):
+        flags = {"input_file": corpus_file, "output_file": folder / "unmasked.tfrecord", "vocab_file": vocab_file}
+        result = run_script("create_pretraining_data.py", **flags, dupe_factor=4, max_seq_length=64, masking="none")
+        assert result.code == 0, result
+        assert f"gave {UNMASKED_RECORDS} records" in result.errors
+
+    return str(shared(tmp_path_factory, "unmasked_records", make) / "unmasked.tfrecord")
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
-"""An export by the real script, shared by all tests of a process."""
+"""An export by the real script, shared by all tests."""
 
 import os
 import random
+import shutil
 
 import pytest
 
-from tests.conftest import run_script
+from tests.conftest import run_script, shared
 
 AWKWARD_TEXTS = [
     "Zoë’s ﬁne café—１９８７！",
@@ -31,29 +32,40 @@ def write_reviews(path, rng, count):
 
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
-    """Flags of a run of the real script that trained, predicted and exported on pairs of texts."""
+    """Flags of a run of the real script that trained, predicted and exported on pairs of texts.
+
+    The export is shared by all workers; the output folder is a copy, since a run locks it.
+    """
     from tests.exports import OF_CLASSIFIER
 
-    folder = tmp_path_factory.mktemp("reviews")
-    rng = random.Random(1)
-    for name, count in (("train.tsv", 64), ("test.tsv", 9)):
-        write_reviews(folder / name, rng, count)
-    with open(folder / "test.tsv", "a") as sink:
-        sink.writelines(f"{text}\t{text[:20]}\tgood\n" for text in AWKWARD_TEXTS[:3])
-    flags = {
-        **files_of_model, "bert_config_file": one_layer_config_file, "task_name": "custom", "data_dir": str(folder),
-        "text_a_column": "text",
-        "text_b_column": "other", "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv",
-        "output_dir": str(folder / "out"), "max_seq_length": 32, "train_batch_size": 8, "learning_rate": 1e-3,
-        "export_dir": str(folder / "serving" / "reviews"),
-    }  # fmt: skip
-    result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", **flags)
-    assert result.code == 0, result
-    assert result.last_error_line.endswith(
-        f"exported {flags['export_dir']}/1, with the signatures {', '.join(OF_CLASSIFIER)}"
-    )
-    assert "Sharding" not in result.errors and "unsupported" not in result.errors
-    return flags
+    def flags_of(folder):
+        return {
+            **files_of_model, "bert_config_file": one_layer_config_file, "task_name": "custom",
+            "data_dir": str(folder), "text_a_column": "text", "text_b_column": "other", "label_column": "label",
+            "train_file": "train.tsv", "predict_file": "test.tsv", "output_dir": str(folder / "out"),
+            "max_seq_length": 32, "train_batch_size": 8, "learning_rate": 1e-3,
+            "export_dir": str(folder / "serving" / "reviews"),
+        }  # fmt: skip
+
+    def make(folder):
+        rng = random.Random(1)
+        for name, count in (("train.tsv", 64), ("test.tsv", 9)):
+            write_reviews(folder / name, rng, count)
+        with open(folder / "test.tsv", "a") as sink:
+            sink.writelines(f"{text}\t{text[:20]}\tgood\n" for text in AWKWARD_TEXTS[:3])
+        flags = flags_of(folder)
+        result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", **flags)
+        assert result.code == 0, result
+        assert result.last_error_line.endswith(
+            f"exported {flags['export_dir']}/1, with the signatures {', '.join(OF_CLASSIFIER)}"
+        )
+        assert "Sharding" not in result.errors and "unsupported" not in result.errors
+
+    flags = flags_of(shared(tmp_path_factory, "reviews", make))
+    return {
+        **flags,
+        "output_dir": str(shutil.copytree(flags["output_dir"], tmp_path_factory.mktemp("reviews") / "out")),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from tests.conftest import GOLDEN
 
 MODELS = GOLDEN / "tf2"
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.npz"))
+FEW = ("garden_pretrainer", "hub_bert", "keras_hub_bert", "keras_hub_electra")
 
 
 def expected_of(case):
@@ -31,7 +32,11 @@ def expected_of(case):
     return expected, inputs | ({"segment_ids": expected["segments"]} if is_of_segments else {})
 
 
-@pytest.mark.parametrize("case", CASES)
+# Of each library; the others have other heads, tables or names.
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in CASES if case not in FEW]
+
+
+@pytest.mark.parametrize("case", [*FEW, *SLOW])
 def test_a_model_computes_what_its_own_library_computed(case):
     expected, inputs = expected_of(case)
     encoder = BertEncoder.from_checkpoint(MODELS / case)

@@ -56,18 +56,17 @@ def contents(name):
     return [path.read_bytes() for path in sorted(name.parent.glob(f"{name.name}-*-of-*"))]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True},
-        {
-            "do_whole_word_mask": True,
-            "max_ngram_length": 3,
-            "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3",
-        },
-    ],
+OTHER_FLAGS = (
+    {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True},
+    {
+        "do_whole_word_mask": True,
+        "max_ngram_length": 3,
+        "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3",
+    },
 )
+
+
+@pytest.mark.parametrize("changes", [{}, *(pytest.param(changes, marks=pytest.mark.slow) for changes in OTHER_FLAGS)])
 def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):
     flags.update(changes)
     expected = made_locally(flags, tmp_path)

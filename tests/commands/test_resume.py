@@ -114,6 +114,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.slow
 def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
     run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)

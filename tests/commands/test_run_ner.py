@@ -350,7 +350,7 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
     assert bytes_in(copied["output_dir"]) == before
 
 
-@pytest.mark.parametrize("flag", ["eval", "predict"])
+@pytest.mark.parametrize("flag", ["eval", pytest.param("predict", marks=pytest.mark.slow)])
 def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog, flag):
     path = file_of(tmp_path, "the O\nrain O\n\nthe O\nharbour B-MISC\nmirror B-PER\nsnow I-MISC\n")
     run(copied, **{f"do_{flag}": True, f"{flag}_file": path})

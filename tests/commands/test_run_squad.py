@@ -329,7 +329,7 @@ def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, cap
     assert results_of(settings)["f1"] < scores["f1"]
 
 
-@pytest.mark.parametrize("dataset", ["korquad", "klue"])
+@pytest.mark.parametrize("dataset", [pytest.param("korquad", marks=pytest.mark.slow), "klue"])
 def test_korean_data_sets_are_scored_by_their_own_rules(golden_settings, dataset, tmp_path):
     content = pathlib.Path(golden_settings["predict_file"]).read_text()
     golds = golds_of(json.loads(content))
@@ -420,6 +420,7 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
     assert after == before
 
 
+@pytest.mark.slow
 def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, caplog):
     entries = [question(7), question("\ue000"), question("long", question="town " * 500), question("", question="")]
     entries.append(UNANSWERED)

@@ -1,5 +1,6 @@
 """`score_sentences`: scores compared with a loop over the definition."""
 
+import itertools
 import json
 import math
 
@@ -12,6 +13,8 @@ from official_bert.checkpoints.loading import load
 from official_bert.commands import score_sentences
 from official_bert.commands.score_sentences import ScoreConfig
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.sentence_index import Sentence
+from official_bert.inference.text_scores import TextScorer
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer
@@ -92,6 +95,15 @@ def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatc
         assert (text["line"], text["wordpieces"], text["text"]) == (line, count, LINES[line - 1].strip())
         assert text["pseudo_log_likelihood"] == pytest.approx(total, abs=1e-3)
         assert text["pseudo_perplexity"] == pytest.approx(math.exp(-total / count), rel=1e-4)
+
+
+def test_the_first_scores_come_before_all_texts_are_read(one_layer_model, vocab_file):
+    config = ScoreConfig(**one_layer_model, input_file="-", output_file="-", batch_size=1)
+    scorer = TextScorer(config, BertConfig.from_json_file(config.bert_config_file), FullTokenizer(vocab_file))
+    scorer._function = lambda sequences, batch_size: np.zeros(len(sequences))
+    lines = itertools.count(1)
+    assert len(next(scorer.likelihoods(Sentence(line, ("the town woke", None)) for line in lines)).words) == 3
+    assert next(lines) < 100
 
 
 def test_pairs_have_the_probability_of_the_next_sentence_head(score, model, vocab_file):

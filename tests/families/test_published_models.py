@@ -119,7 +119,12 @@ def publish(folder, name, vocabularies):
     return published, weights
 
 
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" not in model])
+LOADED = [name for name, model in MODELS.items() if "refused" not in model]
+
+
+@pytest.mark.parametrize(
+    "name", [*LOADED[::6], *(pytest.param(name, marks=pytest.mark.slow) for name in LOADED if name not in LOADED[::6])]
+)
 def test_a_published_model_loads(name, vocabularies, tmp_path):
     for package in ("fugashi", MODELS[name]["needs"]) if "needs" in MODELS[name] else ():
         pytest.importorskip(package, reason=f"needs {package}, of the extra japanese")

@@ -22,6 +22,11 @@ from official_bert.support.errors import UserError
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
 RATE = 0.02  # learning rate of gradient descent in `make.py`
 CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/expected.npz"))
+# By default, all heads of BERT and one of each other family; with `slow`, all.
+SOME = [
+    pytest.param(case, marks=[pytest.mark.slow] * (case.parent.name != "bert" and case.name != "ForMaskedLM"))
+    for case in CASES
+]
 HEADS = {
     "ForPreTraining": (PretrainingModel, {}),
     "ForMaskedLM": (PretrainingModel, {}),
@@ -78,7 +83,7 @@ def train_step(model, inputs, expected):
     return loss.numpy()
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", SOME, ids=str)
 def test_it_computes_what_transformers_computed(case):
     expected = dict(np.load(GOLDEN / case / "expected.npz"))
     model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
@@ -111,7 +116,7 @@ def test_it_learns_as_in_transformers(case):
     np.testing.assert_allclose(losses, expected["losses"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", SOME, ids=str)
 def test_a_round_trip_gives_the_same_arrays(case):
     folder = str(GOLDEN / case)
     config = BertConfig.from_json_file(f"{folder}/config.json")

@@ -109,6 +109,7 @@ def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
     return killed_at
 
 
+@pytest.mark.slow
 def test_a_short_run_killed_once_ends_as_a_whole_one(runs, tmp_path):
     script, flags = runs["classification"]
     small = {**flags, "do_export": False, "do_predict": False}

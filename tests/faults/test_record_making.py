@@ -58,7 +58,7 @@ SCRIPT = "create_pretraining_data.py"
 @pytest.mark.parametrize(
     ("how", "num_kills"),
     [
-        ({}, 1),
+        pytest.param({}, 1, marks=pytest.mark.slow),
         pytest.param(SHARDED, 4, marks=pytest.mark.slow),
         *(pytest.param(how, 10, marks=[pytest.mark.slow, pytest.mark.endurance]) for how in ({}, SHARDED)),
     ],

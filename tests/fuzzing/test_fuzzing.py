@@ -35,7 +35,11 @@ from official_bert.training.run_folder import read_labels
 
 HOW_MANY = [10, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-EVERY_SCRIPT = [*all_commands()]
+FEW_SCRIPTS = ("create_pretraining_data", "run_squad", "serve", "sentence_similarity")
+SCRIPTS = [
+    *FEW_SCRIPTS,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in all_commands() if name not in FEW_SCRIPTS),
+]
 
 
 def tried(test, *strategies, times):
@@ -60,7 +64,7 @@ WORDS = st.one_of(
 
 
 @pytest.mark.parametrize("times", HOW_MANY)
-@pytest.mark.parametrize("name", EVERY_SCRIPT)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_flags(name, times):
     config_class = all_commands()[name].config_class
     fields = {field.name: field for field in dataclasses.fields(config_class)}

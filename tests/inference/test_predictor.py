@@ -16,6 +16,7 @@ from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
 
 
+@pytest.mark.slow
 def test_predictions_from_python(reviews, version, monkeypatch):
     pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
     expected = predicted(reviews["output_dir"])

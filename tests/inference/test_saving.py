@@ -46,6 +46,7 @@ def pairs(encoder, tokenizer, tmp_path_factory):
 def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkeypatch):
     folder, expected = pairs
     assert os.listdir(folder.parent) == ["pairs"]
+    assert (folder / "model.ckpt-0.index").exists()  # the model has no optimizer
     predictor = Predictor(folder)
     found = [[result.probabilities[label] for label in LABELS] for result in predictor(PAIRS)]
     np.testing.assert_allclose(found, expected, atol=1e-5)

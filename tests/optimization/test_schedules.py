@@ -62,6 +62,7 @@ def test_a_schedule_is_saved_and_loaded(schedule):
 
 
 def test_impossible_numbers_are_refused():
+    assert LinearWarmupThenDecay(1.0, num_train_steps=1).num_train_steps == 1
     with pytest.raises(ValueError, match="num_train_steps=0"):
         LinearWarmupThenDecay(1.0, num_train_steps=0)
     with pytest.raises(ValueError, match="num_warmup_steps=-1"):

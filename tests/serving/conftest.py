@@ -3,8 +3,11 @@
 import json
 import os
 import shutil
+import zlib
 
 import pytest
+
+from tests.conftest import shared
 
 
 @pytest.fixture(scope="session")
@@ -13,15 +16,14 @@ def write_export(one_layer_config_file, vocab_file, tmp_path_factory):
     # Imported here because it imports TensorFlow, which `tests/conftest.py` may not have set up yet.
     from tests.serving.tiny_exports import write_tiny_export
 
-    files, made = {"bert_config_file": one_layer_config_file, "vocab_file": vocab_file}, {}
+    files = {"bert_config_file": one_layer_config_file, "vocab_file": vocab_file}
 
     def write(folder, task="classification", **options):
-        key = json.dumps([task, options])
-        if key not in made:
-            made[key] = write_tiny_export(tmp_path_factory.mktemp("made"), task, **files, **options)
+        name = f"export-{zlib.crc32(json.dumps([task, options]).encode())}"
+        made = shared(tmp_path_factory, name, lambda made: write_tiny_export(made, task, **files, **options))
         os.makedirs(folder, exist_ok=True)
         number = 1 + max((int(name) for name in os.listdir(folder)), default=0)
-        copy = shutil.copytree(made[key], os.path.join(folder, ".copy"))  # renamed when complete, since servers look
+        copy = shutil.copytree(made / "1", os.path.join(folder, ".copy"))  # renamed when complete, since servers look
         path = os.path.join(folder, str(number))
         os.rename(copy, path)
         return path

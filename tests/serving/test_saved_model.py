@@ -67,6 +67,7 @@ def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_p
         assert other["classes"] == answer["classes"]
 
 
+@pytest.mark.slow
 def test_keras_reads_an_export_as_a_layer(version, signatures):
     texts = {"text_a": tf.constant(["the town", ""]), "text_b": tf.constant(["", "the quay"])}
     expected = signatures["text"](**texts)
@@ -313,6 +314,7 @@ def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     assert Predictor(str(target))(("a", "b")) == Predictor(str(target / "1"))(("a", "b"))
 
 
+@pytest.mark.slow
 def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
@@ -323,6 +325,7 @@ def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
     assert list((tmp_path / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, monkeypatch):
     def fail(*_):
         tf.io.read_file(str(tmp_path / "absent"))

@@ -59,6 +59,7 @@ def test_limits_and_warm_up_requests_follow_from_the_sizes_of_the_model(vocab_fi
         signatures["token_vectors"](**ids)
 
 
+@pytest.mark.slow
 def test_signatures_that_are_asked_first_are_warm_at_the_start_and_the_others_soon(export_dir, monkeypatch):
     computed, compute = [], Signature.compute
 

@@ -21,7 +21,17 @@ from tests.training.trajectory import assert_follows_the_reference, golden_traje
 TASKS = ("all layers", "CRF")
 OTHER_TASKS = tuple(name for name in ROWS if name not in TASKS)  # their code is in the others, or only they have it
 _IGNORED_BY_SOFTMAX = re.compile("key/bias|multiple_choice/output_bias")  # their gradients are rounding errors
-SLOW = (*TASKS, "dropout on 1", "dropout on 4", "dropout recomputed", "resumed", "bfloat16", "float16")
+ALL = (
+    "golden",
+    "devices",
+    *TASKS,
+    "dropout on 1",
+    "dropout on 4",
+    "dropout recomputed",
+    "resumed",
+    "bfloat16",
+    "float16",
+)
 
 
 def on_jax(command, folder, code=0, **variables):
@@ -58,14 +68,16 @@ def golden():
     return golden_trajectory()
 
 
+@pytest.mark.slow
 def test_two_devices_of_three_parts_each_follow_the_reference(steps_of, golden):
-    found = steps_of("golden", "devices")["golden"]
+    found = steps_of(*ALL)["golden"]
     variables = {name: array for name, array in found.items() if "/" in name}
     assert_follows_the_reference(found, variables, golden, MODEL)
 
 
+@pytest.mark.slow
 def test_all_devices_are_used_unless_a_flag_says_one(steps_of):
-    assert steps_of("golden", "devices")["devices"]["numbers"].tolist() == [4, 4, 1, 1]
+    assert steps_of(*ALL)["devices"]["numbers"].tolist() == [4, 4, 1, 1]
 
 
 def assert_close(found, expected, loss):
@@ -83,7 +95,7 @@ def assert_close(found, expected, loss):
 @pytest.mark.parametrize("name", [*TASKS, *(pytest.param(name, marks=pytest.mark.endurance) for name in OTHER_TASKS)])
 def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
     """With frozen layers, LoRA, recomputed layers, a teacher, accumulation; some on several devices of JAX."""
-    found = steps_of(*(SLOW if name in SLOW else OTHER_TASKS))[name]
+    found = steps_of(*(ALL if name in ALL else OTHER_TASKS))[name]
     expected = ten_steps(ROWS[name](), open_cluster())
     assert_close(found, expected, loss=1e-5)
     assert abs(expected["loss"][9] - expected["loss"][0]) > 1e-3
@@ -91,7 +103,7 @@ def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
 
 @pytest.mark.slow
 def test_dropout_depends_on_the_step_but_neither_on_devices_nor_recomputation_nor_history(steps_of):
-    found = steps_of(*SLOW)
+    found = steps_of(*ALL)
     for name in ("dropout on 4", "dropout recomputed"):
         assert_close(found[name], found["dropout on 1"], loss=1e-6)
     first, again, other = (
@@ -105,7 +117,7 @@ def test_dropout_depends_on_the_step_but_neither_on_devices_nor_recomputation_no
 
 @pytest.mark.slow
 def test_mixed_precision_stays_near_the_reference_and_overflows_change_nothing(steps_of, golden):
-    found = steps_of(*SLOW)
+    found = steps_of(*ALL)
     for name in ("bfloat16", "float16"):
         np.testing.assert_allclose(found[name]["loss"], golden["loss"][:5], rtol=5e-3)
         np.testing.assert_allclose(found[name]["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)

@@ -249,7 +249,13 @@ def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
+@pytest.mark.parametrize(
+    ("number", "name", "code"),
+    [
+        (signal.SIGTERM, "SIGTERM", 0),
+        pytest.param(signal.SIGINT, "Ctrl-C", 130, marks=pytest.mark.endurance),  # for a single process: every time
+    ],
+)
 def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python, number, name, code):
     run = Launched(forked_python, {**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
     run.read_until("step 10:")

@@ -99,7 +99,6 @@ def test_xla_compiles_for_one_device(two_devices):
 
 # Selected weights, as an expression for their paths; the models have two layers.
 SELECTIONS = {
-    "last:1": ({"num_trained_layers": 1}, r"^(?!bert/)|^bert/(encoder/layer_1|pooler)/"),
     "bias": ({"train_only": "bias"}, r"^(?!bert/)|/(bias|beta)$"),
     "bias of last:1": (
         {"num_trained_layers": 1, "train_only": "bias"},
@@ -124,7 +123,6 @@ def all_gradients(name):
     ("task_name", "options", "name"),
     [
         ("classification", PLAIN, "bias of last:1"),
-        ("classification", PLAIN, "last:1"),
         ("pretraining", EncoderOptions(recompute_layers=True), "bias"),
     ],
 )

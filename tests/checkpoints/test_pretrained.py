@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.config import model_formats
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
@@ -88,7 +89,7 @@ def test_the_architecture_can_be_given(released, tmp_path):
     assert "--" not in str(caught.value)
 
 
-def test_errors_speak_of_the_path(tmp_path, model_dir):
+def test_errors_speak_of_the_path(tmp_path, model_dir, monkeypatch):
     tf_messages = {
         "absent": "path .*absent: no such checkpoint",
         "empty": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
@@ -131,6 +132,8 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         BertEncoder.from_checkpoint("bert-base-uncased")
     with pytest.raises(UserError, match="it contains 'bert_model.ckpt', 'trained_model.ckpt-12'; give a checkpoint"):
         BertEncoder.from_checkpoint(model_dir)
+    monkeypatch.setattr(model_formats, "_MOST_FOLDERS", 2)  # the folder itself and one in it
+    assert len(model_formats.models_inside(str(tmp_path / "trainer"))) == 1
 
 
 def test_models_load_the_heads_that_are_there_and_name_the_others(released, caplog):

@@ -349,6 +349,13 @@ def test_mistakes(settings, changes, message):
         run({"do_train": True, **settings, **changes})
 
 
+def test_weights_of_classes_need_classes(settings, tmp_path):
+    rows = [("the town", "a river", 2.5)] * 8
+    write_rows(tmp_path / "train.tsv", ("sentence1", "sentence2", "score"), rows)
+    with prints_error("focal_gamma need classes; the labels of sts-b are numbers"):
+        run({**settings, "task_name": "STS-B", "data_dir": str(tmp_path)}, do_train=True, class_weights="balanced")
+
+
 def test_every_data_set_of_glue_has_a_submission_name():
     data_sets = [dataset for dataset in DATASETS.values() if dataset.glue_name]
     names = [submission_name(dataset, split) for dataset in data_sets for split in dataset.test_splits]

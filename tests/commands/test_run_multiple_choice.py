@@ -52,6 +52,7 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
     assert scores["eval_accuracy"] > 0.8
     header, *rows = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
     assert header == ["id", "prediction", "choice", "probability", "p0", "p1", "p2", "p3", "p4"]
+    assert {len(row) for row in rows} == {len(header)}
     examples = json_lines(data_dir / "dev.jsonl")
     assert [row[0] for row in rows] == [example["id"] for example in examples]
     hits = [int(row[1]) == example["l"] for row, example in zip(rows, examples, strict=True)]

@@ -149,7 +149,7 @@ def try_size(trial: Trial) -> None:
         "/predict, 32 texts": ("/predict", {"inputs": [[SHORT]] * 32}),
     })  # fmt: skip
 
-    trial.train("ner", data_dir=folder, train_file="train.txt", head="crf", num_train_epochs=0.25)
+    trial.train("ner", data_dir=folder, head="crf", num_train_epochs=0.25)
     trial.command("ner: predict", "predict", folder / "ner", texts, output_file=folder / "tags.tsv")
     trial.serve("ner", {
         "a text": inputs("ner", text=[SHORT]),

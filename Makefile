@@ -29,6 +29,10 @@ $(VENV)/.tests: $(VENV)/.base
 	$(PIP_INSTALL) ".[test]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP_INSTALL) ".[docs]"
+	touch $@
+
 demo: $(VENV)/.base
 	rm -rf demo_output
 	$(BIN)/official-bert demo
@@ -58,8 +62,7 @@ lint: install
 	$(BIN)/mypy
 
 # Reads the pages and the docstrings and writes site/, which opens from file://; a link that leads nowhere is an error.
-docs: $(VENV)/.base
-	$(PIP_INSTALL) ".[docs]"
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
 

@@ -96,21 +96,34 @@ def test_commands_print_what_the_page_shows(page, clone, forked_python):
         assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-def test_the_site_opens_from_files_with_its_links_and_search(browser, tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
     pytest.importorskip("material", reason="needs the extra docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path}"]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={folder}"]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_has_a_page_for_each_page(site):
+    made = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    assert made >= {page.removeprefix("docs/").replace(".md", ".html") for page in PAGES if page.startswith("docs/")}
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_site_opens_from_files_with_its_links_and_search(browser, site):
     page, requests = browser.new_page(viewport={"width": 1280, "height": 900}), []
     page.on("request", lambda request: requests.append(request.url))
-    page.goto((tmp_path / "index.html").as_uri())
+    page.goto((site / "index.html").as_uri())
     page.locator(".md-search__input").press_sequentially("calibration")  # the page listens to keys, not to input
     page.wait_for_selector(".md-search-result__link", timeout=120_000)  # the index is read by a script
     assert "classification.html" in page.locator(".md-search-result__link").nth(1).get_attribute("href")
-    page.goto((tmp_path / "index.html").as_uri())
+    page.goto((site / "index.html").as_uri())
     page.click(".md-content a >> text=A tour")
     page.wait_for_url("**/tour.html")
     assert page.locator("h1").inner_text().startswith("A tour")

@@ -38,18 +38,16 @@ def flags_of(files_of_model, model_dir, corpus_file, tmp_path_factory):
 
 
 COMMANDS = (
-    "edit_checkpoint of positions",
-    *(
-        pytest.param(name, marks=[pytest.mark.slow] + [pytest.mark.endurance] * (not name.endswith("hf")))
-        for name in (
-            "edit_checkpoint", "edit_checkpoint of vocabulary", "convert_hf_checkpoint of an adapter",
-            "convert_hf_checkpoint", "convert_hf_checkpoint --to_hf",
-        )
-    ),
+    "edit_checkpoint of positions", "edit_checkpoint", "edit_checkpoint of vocabulary",
+    "convert_hf_checkpoint of an adapter", "convert_hf_checkpoint", "convert_hf_checkpoint --to_hf",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.endurance] * (not name.endswith(("positions", "hf")))) for name in COMMANDS],
+)
 def test_a_killed_command_can_be_repeated(flags_of, tmp_path, name):
     command, flags = name.split()[0], {**flags_of[name], "output_dir": tmp_path / "new" / "out"}
     passed = killing.places(command, {**flags, "output_dir": tmp_path / "whole"}, tmp_path)

@@ -14,13 +14,7 @@ import re
 from typing import NamedTuple
 
 from official_bert.config import model_formats
-from official_bert.config.model_formats import (
-    HF_WEIGHTS,
-    HUGGING_FACE,
-    OBJECT_CHECKPOINT,
-    SAVED_MODEL,
-    Format,
-)
+from official_bert.config.model_formats import HF_WEIGHTS, HUGGING_FACE, OBJECT_CHECKPOINT, SAVED_MODEL, Format
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family import all_families
 from official_bert.support import files, text_files, writing

@@ -234,10 +234,7 @@ class BertEncoder(TokenModel):
 
 
 class Embeddings(EncoderLayer):
-    """The three embedding tables, layer normalization and dropout.
-
-    Source: BERT paper, figure 2.
-    """
+    """The three embedding tables, layer normalization and dropout. Source: BERT paper, figure 2."""
 
     def __init__(
         self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs: Any

@@ -153,10 +153,7 @@ class AttentionBlock(EncoderLayer):
 
 
 class SelfAttention(EncoderLayer):
-    """Scaled dot-product self-attention.
-
-    Source: "Attention Is All You Need", section 3.2.
-    """
+    """Scaled dot-product self-attention. Source: "Attention Is All You Need", section 3.2."""
 
     def __init__(self, config: BertConfig, *, name: str = "self", **kwargs):
         super().__init__(config, name=name, **kwargs)

@@ -20,12 +20,7 @@ from absl import app, flags, logging
 from official_bert.options.option import full_help, short_help
 from official_bert.options.outputs import check_outputs
 from official_bert.support import errors, files, processes, signals
-from official_bert.support.console import (
-    drop_broken_streams,
-    filtered_stderr,
-    is_startup_note,
-    prepare_streams,
-)
+from official_bert.support.console import drop_broken_streams, filtered_stderr, is_startup_note, prepare_streams
 from official_bert.support.errors import UserError, printable
 
 flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module

@@ -8,15 +8,7 @@ from typing import Any, ClassVar
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import SPLADE
 from official_bert.config.text_settings import TextSettings
-from official_bert.options.option import (
-    MAX_AXIS,
-    MAX_BATCH_SIZE,
-    MAX_PARTS,
-    Options,
-    layer_numbers,
-    option,
-    options,
-)
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, Options, layer_numbers, option, options
 from official_bert.support.errors import UserError, check_installed
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")

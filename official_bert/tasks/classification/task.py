@@ -96,10 +96,7 @@ PROBLEMS = {
 
 
 class ClassificationTask(EncoderTask):
-    """Classification or regression of a text or text pair.
-
-    Source: BERT paper, section 4.1.
-    """
+    """Classification or regression of a text or text pair. Source: BERT paper, section 4.1."""
 
     def __init__(
         self,

@@ -11,11 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.support.console import write_rows
-from official_bert.tasks.multiple_choice.data import (
-    ChoiceJoiner,
-    Example,
-    read_examples,
-)
+from official_bert.tasks.multiple_choice.data import ChoiceJoiner, Example, read_examples
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer

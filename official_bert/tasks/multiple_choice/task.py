@@ -25,10 +25,7 @@ from official_bert.training.task import (
 
 
 class MultipleChoiceTask(EncoderTask):
-    """The task of choosing one of several texts for a context.
-
-    Source: BERT paper, section 4.4.
-    """
+    """The task of choosing one of several texts for a context. Source: BERT paper, section 4.4."""
 
     def __init__(
         self,

@@ -31,10 +31,7 @@ _FORBIDDEN = -1e4  # not infinite: if every sequence is forbidden, the one with 
 
 
 class TaggingTask(EncoderTask):
-    """Prediction of the tag of each word, at its first wordpiece.
-
-    Source: BERT paper, section 4.3.
-    """
+    """Prediction of the tag of each word, at its first wordpiece. Source: BERT paper, section 4.3."""
 
     def __init__(
         self,

@@ -151,6 +151,14 @@ def _special_name(special: str) -> Any:
     return property(name_of)
 
 
+def _special_id(special: str) -> Any:
+    def id_of(self: "Tokenizer") -> int:
+        """Return the id of a special token; UserError if the vocabulary lacks it."""
+        return self.vocabulary.require(special)[0]
+
+    return property(id_of)
+
+
 class Tokenizer(abc.ABC):
     """Converts text to tokens, ids and batches of model inputs, and back.
 
@@ -278,31 +286,6 @@ class Tokenizer(abc.ABC):
         return self.vocabulary.id_to_token
 
     @property
-    def cls_id(self) -> int:
-        """Id of [CLS]."""
-        return self.vocabulary.require(CLS)[0]
-
-    @property
-    def sep_id(self) -> int:
-        """Id of [SEP]."""
-        return self.vocabulary.require(SEP)[0]
-
-    @property
-    def unk_id(self) -> int:
-        """Id of [UNK]."""
-        return self.vocabulary.require(UNK)[0]
-
-    @property
-    def pad_id(self) -> int:
-        """Id of [PAD]; UserError if the vocabulary lacks it."""
-        return self.vocabulary.require(PAD)[0]
-
-    @property
-    def mask_id(self) -> int:
-        """Id of [MASK]; UserError if the vocabulary lacks it."""
-        return self.vocabulary.require(MASK)[0]
-
-    @property
     def specials(self) -> Specials:
         """The special tokens of its sequences."""
         ends_in_zeros = self.is_of_words and self.vocabulary.name_of(PAD) == PAD  # BERT's, whatever the id of [PAD]
@@ -322,6 +305,7 @@ class Tokenizer(abc.ABC):
         """Return the number of ids."""
         return self.vocabulary.size
 
+    cls_id, sep_id, pad_id, mask_id, unk_id = map(_special_id, (CLS, SEP, PAD, MASK, UNK))
     # The names in transformers and KerasHub.
     from_pretrained = from_preset = from_folder
     vocab_size = property(__len__)

@@ -16,25 +16,7 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.data import LABEL_DELIMITER, Dataset, TextExample
 from official_bert.training.job import reliability_section
-from official_bert.visualization.report_page import (
-    NUM_MISTAKES,
-    Bar,
-    Bars,
-    Mistake,
-    Mistakes,
-    Part,
-    Scatter,
-    Scores,
-    Section,
-    Table,
-    Text,
-    accuracy_by_length,
-    confusion_section,
-    length_bins,
-    mistakes_section,
-    scatter_points,
-    scores_by_name,
-)
+from official_bert.visualization import report_page
 
 THRESHOLDS_FILE = "thresholds.json"
 # N: examples, C: labels.
@@ -114,11 +96,11 @@ def report_sections(
     *,
     scores: Mapping[str, Any],
     lengths: Sequence[int],
-) -> list[Section]:
+) -> list[report_page.Section]:
     details = {"regression": _of_regression, "multi_label": _of_multi_label, "single_label": _of_single_label}
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
     sections = details[dataset.problem](dataset, labels, probabilities, examples, lengths)
-    return [Scores(title="Scores", values=scores), *sections]
+    return [report_page.Scores(title="Scores", values=scores), *sections]
 
 
 def _of_single_label(
@@ -127,12 +109,12 @@ def _of_single_label(
     probabilities: np.ndarray,
     examples: Sequence[TextExample],
     lengths: Sequence[int],
-) -> list[Section]:
+) -> list[report_page.Section]:
     predicted = dataset.decide(probabilities)
     confidences = probabilities[np.arange(len(predicted)), predicted]
     is_correct = labels == predicted
 
-    def mistake(row: int) -> Mistake:
+    def mistake(row: int) -> report_page.Mistake:
         facts = {
             "gold": dataset.labels[labels[row]],
             "predicted": dataset.labels[predicted[row]],
@@ -142,13 +124,15 @@ def _of_single_label(
         return _mistake(facts, examples[row])
 
     return [
-        confusion_section("Confusion matrix", dataset.labels, labels, predicted),
-        scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
+        report_page.confusion_section("Confusion matrix", dataset.labels, labels, predicted),
+        report_page.scores_by_name(
+            "By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))
+        ),
         reliability_section(
             confidences, is_correct, "A prediction is the label of a text; its confidence is that label's probability."
         ),
-        accuracy_by_length(lengths, is_correct),
-        mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong label"),
+        report_page.accuracy_by_length(lengths, is_correct),
+        report_page.mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong label"),
     ]
 
 
@@ -158,7 +142,7 @@ def _of_multi_label(
     probabilities: np.ndarray,
     examples: Sequence[TextExample],
     lengths: Sequence[int],
-) -> list[Section]:
+) -> list[report_page.Section]:
     labels, predicted = labels.astype(bool), dataset.decide(probabilities)
     confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
     wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
@@ -167,7 +151,7 @@ def _of_multi_label(
     def names(chosen: np.ndarray) -> str:
         return LABEL_DELIMITER.join(np.array(dataset.labels, object)[chosen]) or "(none)"
 
-    def mistake(row: int) -> Mistake:
+    def mistake(row: int) -> report_page.Mistake:
         facts = {
             "gold": names(labels[row]),
             "predicted": names(predicted[row]),
@@ -179,21 +163,23 @@ def _of_multi_label(
     order = "by the confidence of the most confident wrong decision"
     note = "Each decision whether a text has a label counts as a prediction, so each text has one for every label."
     return [
-        scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
+        report_page.scores_by_name(
+            "By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))
+        ),
         reliability_section(confidences.ravel(), is_correct.ravel(), note),
-        accuracy_by_length(lengths, is_all_correct),
-        mistakes_section(mistake, wrong.max(axis=-1), is_all_correct, order),
+        report_page.accuracy_by_length(lengths, is_all_correct),
+        report_page.mistakes_section(mistake, wrong.max(axis=-1), is_all_correct, order),
     ]
 
 
 def _of_regression(
     dataset: Dataset, labels: np.ndarray, numbers: np.ndarray, examples: Sequence[TextExample], lengths: Sequence[int]
-) -> list[Section]:
+) -> list[report_page.Section]:
     predicted = dataset.decide(numbers)
     errors = predicted.astype(np.float64) - labels
     sizes = np.abs(errors)
-    points, note = scatter_points(labels, predicted)
-    order = np.argsort(-np.nan_to_num(sizes), kind="stable")[:NUM_MISTAKES]
+    points, note = report_page.scatter_points(labels, predicted)
+    order = np.argsort(-np.nan_to_num(sizes), kind="stable")[: report_page.NUM_MISTAKES]
     mistakes = [
         _mistake(
             {"gold": f"{labels[row]:g}", "predicted": f"{predicted[row]:.4g}", "error": f"{errors[row]:+.4g}"},
@@ -202,11 +188,11 @@ def _of_regression(
         for row in order
         if sizes[row] != 0
     ]
-    places, names = length_bins(lengths)
+    places, names = report_page.length_bins(lengths)
     by_length = [sizes[places == place] for place in range(len(names))]
     return [
-        Scatter(title="Predicted over gold", points=points, note=note),
-        Table(
+        report_page.Scatter(title="Predicted over gold", points=points, note=note),
+        report_page.Table(
             title="Errors",
             columns=("predicted minus gold", "value"),
             rows=[
@@ -218,21 +204,21 @@ def _of_regression(
                 ("largest", float(sizes.max())),
             ],
         ),
-        Bars(
+        report_page.Bars(
             title="Length",
             parts=("examples",),
             bars=[
-                Bar(name, (len(of_bin),), f"{of_bin.mean():.2f}" if len(of_bin) else "")
+                report_page.Bar(name, (len(of_bin),), f"{of_bin.mean():.2f}" if len(of_bin) else "")
                 for name, of_bin in zip(names, by_length, strict=True)
             ],
             axis="wordpieces",
             note="Above each bar: the mean size of the errors.",
         ),
-        Mistakes(title="Largest errors", mistakes=mistakes),
+        report_page.Mistakes(title="Largest errors", mistakes=mistakes),
     ]
 
 
-def _mistake(facts: Mapping[str, str], example: TextExample) -> Mistake:
+def _mistake(facts: Mapping[str, str], example: TextExample) -> report_page.Mistake:
     texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
     place = {"id": example.id} if example.id else {"example": example.where.rpartition(", ")[2]}  # "line 12"
-    return Mistake({**place, **facts}, [Text("", [Part(text)]) for text in texts])
+    return report_page.Mistake({**place, **facts}, [report_page.Text("", [report_page.Part(text)]) for text in texts])

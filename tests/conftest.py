@@ -191,7 +191,13 @@ def run_here(command, /, **flags):
     check_outputs(config)
     if declared.check:
         declared.check(config)
-    declared.run(config)
+    run_config(declared, config)
+
+
+def run_config(command, config):
+    """Read the files of a command and run it in this process; the command may be its module."""
+    command = getattr(command, "COMMAND", command)
+    command.run(config, *([command.prepare(config)] if command.prepare else []))
 
 
 def assert_refused(command, flags, *parts):

@@ -25,7 +25,7 @@ for name, flags, part in {cases!r}:
     try:
         config = script.config_class(**flags)
         check_outputs(config)
-        script.check(config)
+        (script.prepare or script.check)(config)
         message = "nothing"
     except UserError as error:
         message = str(error)
@@ -137,7 +137,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_squad", {**train, "train_file": corpus_file, "doc_stride": 128}, "--doc_stride=128 must be from 1 to 59"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
-        ("run_squad", predict, "nothing"),
+        ("run_squad", predict, "questions.json has no data"),
         ("run_sentence_encoder", {**train, "train_file": "absent.tsv"}, "sst-2/absent.tsv: there is no file"),
         ("run_sentence_encoder", {**train, "train_file": str(tmp_path / "dev.csv")}, "no column 'a'; the columns are"),
         ("run_sentence_encoder", {**evaluate, "eval_file": "a.tsv", **bare}, "no checkpoint in --output_dir"),
@@ -232,5 +232,6 @@ def test_they_are_found_without_tensorflow(cases):
     process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     commands = all_commands()  # commands that share a check are one case
-    checked = {commands[name].check for name, _, _ in cases}
-    assert [name for name, command in commands.items() if command.check and command.check not in checked] == []
+    reading = {name: command.prepare or command.check for name, command in commands.items()}
+    checked = {reading[name] for name, _, _ in cases}
+    assert [name for name, function in reading.items() if function and function not in checked] == []

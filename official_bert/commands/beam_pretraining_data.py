@@ -1,11 +1,11 @@
 """`beam_pretraining_data`: create the records of sharded sampling, on one machine or a cluster."""
 
 import time
+from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.create_pretraining_data import check as check_pretraining_data
-from official_bert.commands.create_pretraining_data import find_inputs_and_tokenizer
+from official_bert.commands.create_pretraining_data import prepare as prepare_pretraining_data
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions
 from official_bert.options.option import options
@@ -13,6 +13,9 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError, require
 from official_bert.support.manifest import InputState
 from official_bert.tasks.pretraining.options import RecordOptions
+
+if TYPE_CHECKING:
+    from official_bert.tokenization import Tokenizer
 
 
 @options(group="devices")
@@ -22,23 +25,21 @@ class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
         _ = self.beam_arguments
 
 
-def check(config: BeamPretrainingDataConfig) -> None:
-    check_pretraining_data(config)
+def prepare(config: BeamPretrainingDataConfig) -> "tuple[list[str], Tokenizer]":
     require("apache_beam", extra="beam")
+    return prepare_pretraining_data(config)
 
 
-def run(config: BeamPretrainingDataConfig) -> None:
+def run(config: BeamPretrainingDataConfig, inputs: "tuple[list[str], Tokenizer]") -> None:
+    from official_bert.data import beam_jobs
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.data.documents import CorpusCounts
+    from official_bert.tasks.pretraining.beam_records import MakeRecords
     from official_bert.tasks.pretraining.data import RecordCounts, check_corpus, keeping_tokenizer
     from official_bert.tasks.pretraining.sharded import PART_BYTES
 
-    require("apache_beam", extra="beam")
-    from official_bert.data import beam_jobs
-    from official_bert.tasks.pretraining.beam_records import MakeRecords
-
     options = beam_jobs.pipeline_options(config.beam_arguments)
-    input_files, tokenizer = find_inputs_and_tokenizer(config)
+    input_files, tokenizer = inputs
     paths = [files.absolute_path(path) for path in input_files]
     parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES)
     outputs = [files.absolute_path(path) for path in config.output_files]
@@ -79,7 +80,7 @@ The records are those of create_pretraining_data --sampling=sharded with the sam
 Needs the extra "beam". The workers read and write the same paths as this process. See docs/beam.md for the options for
 clusters.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
     uses_tensorflow=False,
 )

@@ -3,6 +3,7 @@
 from absl import logging
 
 from official_bert.commands.shared.corpora import LearnerOptions, find_parts, warn_of_text
+from official_bert.data.corpus_files import CorpusPart
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions, TextOptions
 from official_bert.options.option import option, options
@@ -17,12 +18,12 @@ class VocabConfig(CorpusOptions, LearnerOptions, TextOptions):
     )
 
 
-def run(config: VocabConfig) -> None:
+def run(config: VocabConfig, parts: list[CorpusPart]) -> None:
     from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
-    warn_of_text(config, config.text_settings)
+    warn_of_text(parts[0], config, config.text_settings)
     wordpieces = learn_vocab(
-        count_corpus_words(find_parts(config), config.text_settings),
+        count_corpus_words(parts, config.text_settings),
         vocab_size=config.vocab_size,
         **config.learner_flags,
     )
@@ -43,7 +44,7 @@ COMMAND = Command(
     usage="""
   {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
 """,
-    check=find_parts,
+    prepare=find_parts,
     run=run,
     uses_tensorflow=False,
 )

@@ -27,6 +27,7 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 
 if TYPE_CHECKING:
+    from official_bert.checkpoints.locate import Source
     from official_bert.tokenization import Tokenizer
     from official_bert.training.run_folder import RunConfig
 
@@ -92,36 +93,37 @@ class HfConversionConfig(TextOptions):
                 )
 
 
-def check(config: HfConversionConfig) -> None:
+def prepare(config: HfConversionConfig) -> Any:
+    """Read all of what is converted but the weights."""
     from official_bert.checkpoints.locate import locate
     from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_vocabulary
 
     if config.hf_dir:
-        BertConfig.from_json_file(os.path.join(encoder_folder(config.hf_dir), _HF_CONFIG_FILE))
-    elif config.to_hf:
-        bert_config = BertConfig.from_json_file(config.bert_config_file)
-        check_vocabulary(
-            read_tokenizer(config).vocabulary, bert_config, config.bert_config_file, config.init_checkpoint
-        )
-        locate(config.init_checkpoint, "init_checkpoint")
-    else:
-        _read_base_model(config)
+        return BertConfig.from_json_file(os.path.join(encoder_folder(config.hf_dir), _HF_CONFIG_FILE))
+    if config.to_hf:
+        bert_config, tokenizer = BertConfig.from_json_file(config.bert_config_file), read_tokenizer(config)
+        check_vocabulary(tokenizer.vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
+        return bert_config, tokenizer, locate(config.init_checkpoint, "init_checkpoint")
+    model = read_edited_model(config, [config.init_checkpoint])
+    if model.bert_config is None:
+        raise UserError("give --bert_config_file, the model's configuration, since none is beside the checkpoint")
+    return model
 
 
-def run(config: HfConversionConfig) -> None:
+def run(config: HfConversionConfig, inputs: Any) -> None:
     writing.check_new_folder(config.output_dir, "output_dir")
     if config.hf_dir:
-        _convert_from_hf(config)
+        _convert_from_hf(config, inputs)
     elif config.to_hf:
-        _convert_to_hf(config)
+        _convert_to_hf(config, *inputs)
     elif config.adapter_dir:
-        _merge_adapter(config)
+        _merge_adapter(config, inputs)
     else:
-        _write_adapter(config)
+        _write_adapter(config, inputs)
 
 
-def _convert_from_hf(config: HfConversionConfig) -> None:
+def _convert_from_hf(config: HfConversionConfig, bert_config: BertConfig) -> None:
     import numpy as np
 
     from official_bert.checkpoints import safetensors
@@ -132,7 +134,6 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     hf_dir, output_dir = encoder_folder(config.hf_dir), config.output_dir
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
-    bert_config = BertConfig.from_json_file(hf_config_file)
     check_memory(bert_config, hf_config_file, for_training=False)
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
@@ -160,19 +161,16 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
-def _convert_to_hf(config: HfConversionConfig) -> None:
+def _convert_to_hf(
+    config: HfConversionConfig, bert_config: BertConfig, tokenizer: "Tokenizer", source: "Source"
+) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.loading import generator_of, open_checkpoint
-    from official_bert.checkpoints.locate import locate
     from official_bert.options.option import config_from_saved
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-    from official_bert.tokenization import read_tokenizer
-    from official_bert.training.model_files import check_vocabulary
     from official_bert.training.run_folder import read_run_config
 
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
     check_memory(bert_config, config.bert_config_file, for_training=False)
-    source = locate(config.init_checkpoint, "init_checkpoint")
     folder = source.folders[-1]
     reader, trained = open_checkpoint(source, "init_checkpoint"), read_run_config(folder)
     if config.generator:
@@ -186,8 +184,6 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     if modules:
         arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
     weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
-    tokenizer = read_tokenizer(config)
-    check_vocabulary(tokenizer.vocabulary, bert_config, config.bert_config_file, config.init_checkpoint)
     labels = {} if weights.num_classes is None else _labels(folder, trained, weights.num_classes)
     training = {"task": trained.task, "data set": trained.flags.get("task_name")} if trained else {}
     card = model_card(
@@ -259,20 +255,12 @@ def _json(values: Any) -> bytes:
     return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _read_base_model(config: HfConversionConfig) -> EditedModel:
-    model = read_edited_model(config, [config.init_checkpoint])
-    if model.bert_config is None:
-        raise UserError("give --bert_config_file, the model's configuration, since none is beside the checkpoint")
-    return model
-
-
-def _write_adapter(config: HfConversionConfig) -> None:
+def _write_adapter(config: HfConversionConfig, model: EditedModel) -> None:
     from official_bert.checkpoints.bundle import CheckpointReader
     from official_bert.checkpoints.editing import ADAPTER_FILE, adapter_of
     from official_bert.config.model_formats import ADAPTER_CONFIG_FILE
     from official_bert.training.run_folder import read_run_config
 
-    model = _read_base_model(config)
     (source,) = model.sources
     trained = read_run_config(source.folders[-1])
     base_model = trained and trained.flags.get("init_checkpoint")
@@ -282,11 +270,11 @@ def _write_adapter(config: HfConversionConfig) -> None:
     logging.info("wrote %s: %d arrays, %.1f MB", config.output_dir, len(adapter.arrays), size / 1e6)
 
 
-def _merge_adapter(config: HfConversionConfig) -> None:
+def _merge_adapter(config: HfConversionConfig, model: EditedModel) -> None:
     from official_bert.checkpoints.editing import read_adapter, read_model, with_adapter
     from official_bert.checkpoints.loading import open_checkpoint
 
-    model, adapter = _read_base_model(config), read_adapter(config.adapter_dir)
+    adapter = read_adapter(config.adapter_dir)
     arrays = read_model(open_checkpoint(model.sources[0], "init_checkpoint"))
     merged = with_adapter(arrays, adapter, model.bert_config, config.adapter_dir)
     prefix = write_model(config.output_dir, merged, model.bert_config, model.vocabulary)
@@ -314,6 +302,6 @@ Merges an adapter that PEFT has trained into its base model:
 
   {command} --adapter_dir=adapter --init_checkpoint=bert-base-uncased --output_dir=merged
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -8,7 +8,6 @@ from official_bert.commands.shared.corpora import find_parts, warn_of_text
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.support.manifest import find_inputs
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingDataConfig, RecordOptions
 
@@ -16,31 +15,25 @@ if TYPE_CHECKING:
     from official_bert.tokenization import Tokenizer
 
 
-def check(config: RecordOptions) -> None:
+def prepare(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
+    """Find the input files and read the tokenizer."""
     from official_bert.tokenization import read_tokenizer
 
-    find_parts(config)
-    read_tokenizer(config)
+    parts, tokenizer = find_parts(config), read_tokenizer(config)
+    input_files = [part.path for part in parts]
+    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
+    warn_of_text(parts[0], config, tokenizer.settings, tokenizer.vocabulary)
+    return input_files, tokenizer
 
 
-def run(config: PretrainingDataConfig) -> None:
+def run(config: PretrainingDataConfig, inputs: "tuple[list[str], Tokenizer]") -> None:
     from official_bert.tasks.pretraining.data import keeping_tokenizer
 
-    input_files, tokenizer = find_inputs_and_tokenizer(config)
+    input_files, tokenizer = inputs
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
         summary = _write(config, tokenizer)
     logging.info("%s", summary)
     logging.info("wrote %s", files.describe_paths(config.output_files))
-
-
-def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
-    from official_bert.tokenization import read_tokenizer
-
-    input_files = find_inputs(config.input_file)
-    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
-    tokenizer = read_tokenizer(config)
-    warn_of_text(config, tokenizer.settings, tokenizer.vocabulary)
-    return input_files, tokenizer
 
 
 def _write(config: PretrainingDataConfig, tokenizer: "Tokenizer") -> str:
@@ -65,7 +58,7 @@ The text has one sentence per line and a blank line between documents.
 
   {command} --input_file=corpus.txt --output_file=records.tfrecord --vocab_file=vocab.txt
 """,
-    check=check,
+    prepare=prepare,
     run=run,
     uses_tensorflow=False,
     last_value_counts=True,

@@ -84,14 +84,9 @@ class EditCheckpointConfig(EditedModelOptions, CorpusOptions, LearnerOptions, Te
         return [path.strip() for path in self.init_checkpoint.split(",")]
 
 
-def check(config: EditCheckpointConfig) -> None:
-    _read_and_check(config)
-
-
-def _read_and_check(config: EditCheckpointConfig) -> tuple[EditedModel, list[int] | None]:
+def prepare(config: EditCheckpointConfig) -> tuple[EditedModel, list[int] | None]:
     """Return the old model, and the layers to take from it, if some are selected."""
-    if config.input_file:
-        find_parts(config)
+    parts = find_parts(config) if config.input_file else []
     model = read_edited_model(config, config.paths)
     changes = (config.num_layers, config.layers, config.max_position_embeddings, config.input_file)
     if model.bert_config is None and any(value is not None for value in changes):
@@ -106,16 +101,17 @@ def _read_and_check(config: EditCheckpointConfig) -> tuple[EditedModel, list[int
                 f"max_position_embeddings={config.max_position_embeddings}: {model.config_file} has {there} already; "
                 "give more"
             )
-    if config.input_file:
+    if parts:
         _check_vocabulary(config, model.vocabulary)
+        warn_of_text(parts[0], config, config.text_settings, model.vocabulary)
     return model, _chosen_layers(config, model)
 
 
-def run(config: EditCheckpointConfig) -> None:
+def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | None]) -> None:
     from official_bert.checkpoints.editing import averaged, read_model
     from official_bert.checkpoints.loading import open_checkpoint
 
-    model, layers = _read_and_check(config)
+    model, layers = inputs
     bert_config, vocabulary = model.bert_config, model.vocabulary
     readers = [open_checkpoint(source, "init_checkpoint") for source in model.sources]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
@@ -127,7 +123,6 @@ def run(config: EditCheckpointConfig) -> None:
     if config.max_position_embeddings is not None:
         arrays, bert_config = _with_positions(arrays, bert_config, config, model)
     if config.input_file:
-        warn_of_text(config, config.text_settings, vocabulary)
         arrays, bert_config, vocabulary = _with_vocabulary(arrays, bert_config, vocabulary, config)
     prefix = write_model(config.output_dir, arrays, bert_config, vocabulary)
     logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)
@@ -291,6 +286,6 @@ the model's outputs for it do not change.
   {command} --init_checkpoint=bert_model.ckpt --input_file='korean/*.txt' --prune --output_dir=korean_model \
       --nodo_lower_case
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.config.sentence_modules import MODEL, NO_PROMPTS, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import POOLINGS, ModelOptions, VectorOptions, VersionOptions, pooling_help
@@ -63,22 +63,21 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
             self.refuse("normalize", because=f"cannot be used with --pooling={SPLADE}")
 
 
-def check(config: EmbeddingExportConfig) -> None:
+def prepare(config: EmbeddingExportConfig) -> ModelFiles:
     from official_bert.options.groups import check_export
     from official_bert.tokenization.tokenizer import check_max_seq_length
 
-    bert_config = check_model(config)
+    bert_config, tokenizer = prepare_model(config)
     check_max_seq_length(config.max_seq_length or bert_config.max_length)
     check_export(config, bert_config)
+    return bert_config, tokenizer
 
 
-def run(config: EmbeddingExportConfig) -> None:
+def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
     from official_bert.serving.exports import check_export_dir, export_run
-    from official_bert.training.model_files import read_model_files
 
     check_export_dir(config.export_dir)
-    bert_config, tokenizer = read_model_files(config)
-    export_run(_servable, config, bert_config, tokenizer, config.init_checkpoint)
+    export_run(_servable, config, *model_files, config.init_checkpoint)
 
 
 def _servable(
@@ -135,6 +134,6 @@ COMMAND = Command(
 For a sentence-transformers folder, all its modules are exported. For other encoders, --pooling and --normalize define
 the vector of a text. See docs/serving.md for servers that load the export.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.commands.shared.text_options import TextFileOptions, note_long
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
@@ -106,18 +106,17 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
         return [_shard_path(self.output_file, 0)] if self.shard_size else super().output_files
 
 
-def check(config: FeatureConfig) -> None:
+def prepare(config: FeatureConfig) -> ModelFiles:
     config.source.check()
-    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
+    return prepare_model(config)
 
 
-def run(config: FeatureConfig) -> None:
+def run(config: FeatureConfig, model_files: ModelFiles) -> None:
     from official_bert.data.feature_files import FeatureLayout, feature_writer
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
-    from official_bert.training.model_files import read_model_files
 
     source = config.source
-    bert_config, tokenizer = read_model_files(config)
+    bert_config, tokenizer = model_files
     settings = VectorSettings(
         layers=config.layer_indices,
         pooling=config.pooling,
@@ -230,7 +229,7 @@ COMMAND = Command(
 
 With --pooling=mean --layers=-1 --output_format=npz it writes one vector per text, in a small fraction of the space.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
     last_value_counts=True,
 )

@@ -2,7 +2,7 @@
 
 import sys
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.options.command import Command
 from official_bert.options.groups import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options
@@ -15,13 +15,12 @@ class FillMaskConfig(ModelOptions):
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
 
-def run(config: FillMaskConfig) -> None:
+def run(config: FillMaskConfig, model_files: ModelFiles) -> None:
     from official_bert.inference.predictor import Predictor
     from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
     from official_bert.tokenization import vocab
-    from official_bert.training.model_files import read_model_files
 
-    bert_config, tokenizer = read_model_files(config)
+    bert_config, tokenizer = model_files
     limit = bert_config.max_length
     parts = tokenizer.mask_pattern.split(config.text)
     if len(parts) == 1:
@@ -47,6 +46,6 @@ COMMAND = Command(
   {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt \
       --init_checkpoint=bert_model.ckpt --text="the baker puts the [MASK] into the oven ."
 """,
-    check=check_model,
+    prepare=prepare_model,
     run=run,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.commands.shared.text_options import (
     ApproximateOptions,
     OutputTableOptions,
@@ -97,22 +97,20 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
         }
 
 
-def check(config: MiningConfig) -> None:
+def prepare(config: MiningConfig) -> ModelFiles:
     check_approximate(config)
     for source in config.sources().values():
         source.check()
-    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
+    return prepare_model(config)
 
 
-def run(config: MiningConfig) -> None:
+def run(config: MiningConfig, model_files: ModelFiles) -> None:
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.mining import NegativeRule, hard_negatives
     from official_bert.inference.sentence_index import Sentence, SentenceSearch
-    from official_bert.training.model_files import read_model_files
 
-    files_of_model = read_model_files(config)
     pairs = _read_pairs(config)
-    encoder = load_sentence_encoder(config, *files_of_model, prompt="")
+    encoder = load_sentence_encoder(config, *model_files, prompt="")
     names = {"query_prefix": "query", "passage_prefix": "document"}
     prompts = encoder.prompts
     prefixes = {
@@ -190,6 +188,6 @@ COMMAND = Command(
 The answers in the pairs are always part of the corpus, and without --corpus_file they are the whole corpus. The output
 has the columns anchor, positive, negative_1, negative_2 and so on. Duplicate passages count once.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -1,22 +1,22 @@
 """`run_ner`: train, evaluate, predict and export taggers of words."""
 
-from official_bert.commands.shared.models import check_finetuning, run_finetuning
+from typing import Any
+
+from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 
 
-def check(config: TaggingConfig) -> None:
-    from official_bert.tasks.tagging.records import configured_file
+def prepare(config: TaggingConfig) -> tuple[Any, ...]:
+    from official_bert.tasks.tagging.records import read_configured
 
-    check_finetuning(config)
-    for name in config.required_files:
-        configured_file(config, name)
+    return *prepare_finetuning(config), {name: read_configured(config, name) for name in config.required_files}
 
 
-def run(config: TaggingConfig) -> None:
+def run(config: TaggingConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.tagging.job import TaggingJob
 
-    run_finetuning(TaggingJob, config)
+    run_finetuning(TaggingJob, config, inputs)
 
 
 COMMAND = Command(
@@ -26,6 +26,6 @@ COMMAND = Command(
   {command} --data_dir=conll2003 --output_dir=out --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.commands.shared.text_options import OutputTableOptions, TextFileOptions, note_long, write_rows
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceBatchOptions
@@ -47,18 +47,16 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
             self.refuse("by_word", "mask_rest_of_word", because=f"needs --score={_LIKELIHOOD}")
 
 
-def check(config: ScoreConfig) -> None:
+def prepare(config: ScoreConfig) -> ModelFiles:
     config.source.check()
-    check_model(config)
+    return prepare_model(config)
 
 
-def run(config: ScoreConfig) -> None:
+def run(config: ScoreConfig, model_files: ModelFiles) -> None:
     from official_bert.inference.text_scores import TextScorer
-    from official_bert.training.model_files import read_model_files
 
-    bert_config, tokenizer = read_model_files(config)
     scores_pairs = config.score == _NEXT_SENTENCE
-    scorer = TextScorer(config, bert_config, tokenizer, scores_pairs=scores_pairs)
+    scorer = TextScorer(config, *model_files, scores_pairs=scores_pairs)
     with Progress("scoring", config.source.count(), "texts") as progress:
         rows = _pair_rows(config, scorer, progress) if scores_pairs else _likelihood_rows(config, scorer, progress)
         kind = _NEXT_SENTENCE if scores_pairs else "word" if config.by_word else "text"
@@ -121,6 +119,6 @@ COMMAND = Command(
 A text of N wordpieces is read N times, each time with another wordpiece masked. The pseudo-perplexity is
 exp(-pseudo_log_likelihood / N); lower is better.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.commands.shared.text_options import (
     POOLINGS,
     ApproximateOptions,
@@ -73,23 +73,21 @@ class SimilarityConfig(ApproximateOptions):
         return [] if self.query is None else self.query.split(_SEPARATOR)
 
 
-def check(config: SimilarityConfig) -> None:
+def prepare(config: SimilarityConfig) -> ModelFiles:
     from official_bert.data.text_inputs import TextSource
 
     for name in ("candidates_file", "query_file", "sts_file"):
         if getattr(config, name) is not None:
             TextSource(getattr(config, name), parameter=name).check()
     check_approximate(config)
-    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
+    return prepare_model(config)
 
 
 _QUERIES_AT_A_TIME = 256  # from a file; queries from standard input are answered one by one
 
 
-def run(config: SimilarityConfig) -> None:
-    from official_bert.training.model_files import read_model_files
-
-    (_rank if config.sts_file is None else _compare_layers)(config, *read_model_files(config))
+def run(config: SimilarityConfig, model_files: ModelFiles) -> None:
+    (_rank if config.sts_file is None else _compare_layers)(config, *model_files)
 
 
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
@@ -193,6 +191,6 @@ The first command prints the candidates with the largest cosine similarity to th
 score and two sentences, separated by tabs, and prints for each layer or combination of layers and each pooling the
 correlation of the cosine similarities with the scores (Spearman and Pearson).
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from absl import logging
 
 from official_bert.commands.shared.corpora import find_parts, warn_of_text
+from official_bert.data import corpus_files
+from official_bert.data.corpus_files import CorpusPart
 from official_bert.options.command import Command
 from official_bert.options.groups import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options
@@ -14,9 +16,6 @@ from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, pluralize
 from official_bert.support.processes import Workers, available_cores
-
-if TYPE_CHECKING:
-    from official_bert.data.corpus_files import CorpusPart
 
 
 @options(group="input")
@@ -47,12 +46,13 @@ class SplitSentencesConfig(CorpusOptions):
             self.refuse("one_document_per_file", because="needs --input_format=auto or text")
 
 
-def run(config: SplitSentencesConfig) -> None:
-    from official_bert.data import corpus_files
+def prepare(config: SplitSentencesConfig) -> list[CorpusPart]:
+    return find_parts(config, corpus_files.PART_BYTES)
 
+
+def run(config: SplitSentencesConfig, parts: list[CorpusPart]) -> None:
     corpus_files.load_splitter()
-    warn_of_text(config)
-    parts = find_parts(config, corpus_files.PART_BYTES)
+    warn_of_text(parts[0], config)
     if config.one_document_per_file and all(part.file_format != "text" for part in parts):
         raise UserError(
             "one_document_per_file cannot be used with JSON lines and Parquet, where each object or row is a document"
@@ -114,7 +114,7 @@ The sentences are written one per line, with a blank line between documents.
   {command} --input_file=books/*.txt --one_document_per_file --output_file=corpus.txt
   {command} --input_file=articles.jsonl.gz --text_field=body --output_file=corpus.txt.gz
 """,
-    check=find_parts,
+    prepare=prepare,
     run=run,
     uses_tensorflow=False,
 )

@@ -5,7 +5,7 @@ import json
 
 from absl import logging
 
-from official_bert.commands.shared.models import check_model
+from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.groups import ModelOptions
@@ -57,20 +57,22 @@ class AttentionConfig(ModelOptions):
             raise UserError(f"--{given} needs --{missing}; give both, or neither")
 
 
-def check(config: AttentionConfig) -> None:
-    check_model(_fitting(config)).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+def prepare(config: AttentionConfig) -> ModelFiles:
+    limit = BertConfig.from_json_file(config.bert_config_file).max_length  # longer texts are truncated
+    model = prepare_model(dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit)))
+    model[0].check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
+    return model
 
 
-def run(config: AttentionConfig) -> None:
+def run(config: AttentionConfig, model_files: ModelFiles) -> None:
     from official_bert.inference import finished_runs
     from official_bert.inference.attention_reader import EXPLAINED, AttentionReader
     from official_bert.modeling.encoder_options import PLAIN
-    from official_bert.training.model_files import read_model_files
     from official_bert.visualization import attention
 
-    bert_config, tokenizer = read_model_files(_fitting(config))
+    bert_config, tokenizer = model_files
     explained = None
     finished = finished_runs.find_run(config.init_checkpoint) if config.format != "png" else None
     if finished and finished.task.name in EXPLAINED:
@@ -94,12 +96,6 @@ def run(config: AttentionConfig) -> None:
     logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)
 
 
-def _fitting(config: AttentionConfig) -> AttentionConfig:
-    """Limit the length to the model's maximum; longer texts are truncated."""
-    limit = BertConfig.from_json_file(config.bert_config_file).max_length
-    return dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit))
-
-
 COMMAND = Command(
     config_class=AttentionConfig,
     summary="Shows what each attention head attends to in a text, as an HTML page, an image or JSON.",
@@ -110,6 +106,6 @@ COMMAND = Command(
 The page is one file that needs no network. With a pretrained checkpoint it also shows the masked-LM predictions at
 each position; with a fine-tuned model, the words that decided its prediction. --format=png needs the extra "plots".
 """,
-    check=check,
+    prepare=prepare,
     run=run,
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import math
@@ -20,7 +21,6 @@ KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed only by name, and 
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 ID = "id"  # the column of ids, unless another is given
 COMMA = ","  # the delimiter of CSV, unless another is given
-_logged: set[str] = set()
 _MOST_BLANK_ROWS = 100_000  # consecutive, or at the end
 PARQUET_MAGIC = b"PAR1"  # at the beginning and end of a file
 _BATCH_ROWS = 64  # a text may be as long as a book
@@ -240,11 +240,9 @@ def log_header(header: Row, *, is_doubtful: bool) -> None:
     _log_once(logging.WARNING if is_doubtful else logging.INFO, message)
 
 
+@functools.cache
 def _log_once(level: int, message: str) -> None:
-    """Log a message, unless logging is off, as in the check of a command, or an earlier reading has logged it."""
-    if message not in _logged and logging.get_verbosity() >= logging.WARNING:
-        _logged.add(message)
-        logging.log(level, "%s", message)
+    logging.log(level, "%s", message)
 
 
 def column_number(name: str, where: str, columns: Sequence[str]) -> int:

@@ -65,12 +65,14 @@ class Command:
 
     config_class: type  # dataclass made with `option()`; its fields are the flags
     summary: str  # one line for the help text
-    run: Callable[[Any], None]  # the function to call with the config; it imports heavy modules itself
+    # the function to call with the config and, if there is a `prepare`, its result; it imports heavy modules itself
+    run: Callable[..., None]
     # the rest of the help text before the flags; `{command}` is replaced by the words that start the script
     usage: str = ""
     # a function that raises `UserError` for mistakes in the files that the config names. It is called with the
     # config before TensorFlow is imported, and must not import it
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Any], object] | None = None
+    prepare: Callable[[Any], Any] | None = None  # like `check`; it returns what it has read, for `run`
     positional: Sequence[str] = ()  # the flags whose values may be given in this order without their names
     # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
     uses_tensorflow: bool = True
@@ -110,20 +112,15 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             texts = [value for value in vars(config).values() if isinstance(value, str)]
-            is_remote = any(map(files.is_remote, texts))
-            if is_remote:  # only TensorFlow reads remote files
+            if any(map(files.is_remote, texts)):  # only TensorFlow reads remote files
                 _import_tensorflow()
-            verbosity = logging.get_verbosity()
-            logging.set_verbosity(logging.ERROR)  # the run itself warns about the same things
-            try:
-                check_outputs(config)
-                if command.check and not any(map(files.is_own_descriptor, texts)):  # they can be read only once
-                    command.check(config)
-            finally:
-                logging.set_verbosity(verbosity)
+            check_outputs(config)
+            if command.check:
+                command.check(config)
+            prepared = [command.prepare(config)] if command.prepare else []
             if command.uses_tensorflow:
                 _import_tensorflow()
-            command.run(config)
+            command.run(config, *prepared)
 
         app.run(main, flags_parser=functools.partial(_parse, command))
 

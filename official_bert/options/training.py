@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
@@ -389,6 +390,7 @@ class TrainingOptions(
 class FinetuningOptions(TokenizerOptions, TrainingOptions):
     """Flags of every command that fine-tunes; each also has `train_file`, `predict_file` and perhaps `eval_file`."""
 
+    ensemble: ClassVar[Sequence[str]] = ()  # checkpoints to predict with instead of the output folder's; usually none
     # Flags of some of the commands. The last two have no annotation, which would give them a place in --help.
     do_eval: ClassVar[bool] = False
     eval_batch_size = None

@@ -27,9 +27,7 @@ from official_bert.training.distillation import (
 )
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
-from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import (
-    check_has_checkpoint,
     check_model_files_replaceable,
     check_resumed_flags,
     check_same_model,
@@ -46,24 +44,21 @@ from official_bert.training.task import DistilledTask, TrainingPlan, compares_ex
 _TRAINING = "train"  # the training split's record files
 
 
-def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: Callable[..., object]) -> None:
-    """Train, evaluate, predict and export, depending on a task's flags; see `export_run` for `export`."""
-    bert_config, tokenizer = read_model_files(
-        config, for_training=config.trains_encoder, attention_direction=config.attention_direction
-    )
+def finetune(
+    job_class: type[FinetuningJob], config: FinetuningOptions, inputs: tuple[Any, ...], export: Callable[..., object]
+) -> None:
+    """Train, evaluate, predict and export; `inputs` are a job's after the flags; see `export_run` for `export`."""
     cluster = create_cluster(config)  # before any other access to a device, as by mixed_precision=auto
-    job = job_class(config, bert_config, tokenizer)
-    if job.ensemble:
+    job = job_class(config, *inputs)
+    if config.ensemble:
         _check_ensemble(job)
-    else:
-        check_has_checkpoint(config)
-        if config.init_checkpoint:
-            warn_of_other_direction(config.init_checkpoint, job.bert_config)
-        elif not latest_checkpoint(checkpoint_folder(config)):
-            logging.warning(
-                "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
-                "give a pretrained checkpoint"
-            )
+    elif config.init_checkpoint:
+        warn_of_other_direction(config.init_checkpoint, job.bert_config)
+    elif not latest_checkpoint(checkpoint_folder(config)):
+        logging.warning(
+            "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
+            "give a pretrained checkpoint"
+        )
     teacher = checked_teacher(job) if config.teacher else None
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
@@ -72,7 +67,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
-        if not job.ensemble:
+        if not config.ensemble:
             _check_same_run(job)
         task = job.task
         if teacher:
@@ -84,7 +79,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions, export: 
         if config.do_eval:
             job.evaluate(trainer, _loaded_step(job, trainer, "do_eval"))
         if config.do_predict:
-            job.predict(trainer, 0 if job.ensemble else _loaded_step(job, trainer, "do_predict"))
+            job.predict(trainer, 0 if config.ensemble else _loaded_step(job, trainer, "do_predict"))
         if config.do_export and cluster.is_chief:
             if job.export_warning:
                 logging.warning("do_export: %s", job.export_warning)
@@ -184,7 +179,7 @@ def _check_same_run(job: FinetuningJob) -> None:
 
 def _check_ensemble(job: FinetuningJob) -> None:
     """Check the checkpoints of an ensemble before any long computation: all must match the flags' model."""
-    for path in job.ensemble:
+    for path in job.config.ensemble:
         folder = open_checkpoint(path, "ensemble_checkpoints").source.folders[-1]
         advice = "use the same value, or leave them out of ensemble_checkpoints"
         check_trained_flags(folder, type(job.config), vars(job.config), advice)

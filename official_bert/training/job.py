@@ -26,12 +26,11 @@ from official_bert.visualization.report_page import Reliability
 
 
 class FinetuningJob(abc.ABC):
-    """Task-specific parts of a fine-tuning run. Creating a job reads and checks all files."""
+    """Task-specific parts of a fine-tuning run. Creating a job checks the data, its further argument."""
 
     config: FinetuningOptions
     task: DistillableTask
     primary_metric: str  # the score that selects the best checkpoint; higher is better
-    ensemble: tuple[str, ...] = ()  # checkpoints to predict with instead of the output folder's; usually none
     labels: Sequence[str] | None = None  # output names in order, saved in the output folder; None without names
     label_noun = "labels"  # the term for a label in messages
     export_warning: str | None = None  # what an export does in another way than the run

@@ -18,7 +18,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
 from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
-from tests.conftest import GOLDEN, assert_refused, run_here, run_script
+from tests.conftest import GOLDEN, assert_refused, run_config, run_here, run_script
 from tests.training.short_runs import runs_of_all_tasks
 
 
@@ -167,7 +167,7 @@ def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
     flags.pop("eval_steps", None)
 
     def train(folder, **more):
-        command.run(command.config_class(**{**flags, **more, "output_dir": str(tmp_path / folder)}))
+        run_config(command, command.config_class(**{**flags, **more, "output_dir": str(tmp_path / folder)}))
 
     train("teacher")
     losses = {}

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from official_bert.commands.mine_hard_negatives import MiningConfig, check, run
-from tests.conftest import assert_refused, run_here
+from official_bert.commands import mine_hard_negatives
+from official_bert.commands.mine_hard_negatives import MiningConfig
+from tests.conftest import assert_refused, run_config, run_here
 
 PASSAGES = ["The harbour woke.", "Marta counted the crates", "the town", "The town", "the harbour  before the town"]
 
@@ -24,8 +25,7 @@ def mined(files_of_model, corpus, tmp_path):
     def mine(**flags):
         target = tmp_path / "mined"
         config = MiningConfig(**files_of_model, **{**corpus, "output_file": str(target), **flags})
-        check(config)
-        run(config)
+        run_config(mine_hard_negatives, config)
         return target.read_text()
 
     return mine

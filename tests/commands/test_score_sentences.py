@@ -19,7 +19,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of
-from tests.conftest import prints_error
+from tests.conftest import prints_error, run_config
 
 LINES = ["The town woke.", "", "townish harbours", "Marta left the town ||| the harbours woke", "\u200b", "town " * 40]
 MAX_LENGTH = 24
@@ -40,7 +40,7 @@ def score(one_layer_model, tmp_path):
         (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
         paths = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "scores")}
         config = ScoreConfig(**{**one_layer_model, **paths, "max_seq_length": MAX_LENGTH, **flags})
-        score_sentences.run(config)
+        run_config(score_sentences, config)
         return [line.split("\t") for line in (tmp_path / "scores").read_text().splitlines()]
 
     return run

@@ -9,7 +9,7 @@ import scipy.stats
 from official_bert.commands import extract_features, sentence_similarity
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.commands.sentence_similarity import POOLINGS
-from tests.conftest import assert_refused, run_here, run_script
+from tests.conftest import assert_refused, run_config, run_here, run_script
 
 SENTENCES = [
     "The harbour woke before the town did.",
@@ -53,7 +53,7 @@ def extracted(files_of_model, tmp_path, sentences, **changes):
     output = str(tmp_path / "vectors.npy")
     settings = {"output_format": "npy", "max_seq_length": 24, **changes}
     config = FeatureConfig(**files_of_model, input_file=str(tmp_path / "texts.txt"), output_file=output, **settings)
-    extract_features.run(config)
+    run_config(extract_features, config)
     return np.load(output)
 
 

@@ -212,7 +212,8 @@ def test_memory_depends_on_no_compressed_file(tmp_path):
         "import re, sys\n"
         "from official_bert.commands.split_sentences import SplitSentencesConfig\n"
         "from official_bert.commands import split_sentences\n"
-        "split_sentences.run(SplitSentencesConfig(input_file=sys.argv[1], output_file=sys.argv[2], num_processes=1))\n"
+        "config = SplitSentencesConfig(input_file=sys.argv[1], output_file=sys.argv[2], num_processes=1)\n"
+        "split_sentences.run(config, split_sentences.prepare(config))\n"
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
     command = [sys.executable, "-c", program, tmp_path / "in.txt.gz", tmp_path / "out.txt"]

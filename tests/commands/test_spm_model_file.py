@@ -16,7 +16,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
-from tests.conftest import assert_refused, run_here
+from tests.conftest import assert_refused, run_config, run_here
 from tests.export_fixtures import write_reviews
 from tests.exports import LABELS, TOLERANCE, predicted
 from tests.record_files import read_records
@@ -98,7 +98,7 @@ def test_records_mask_whole_words(albert, tmp_path, corpus_file):
         input_file=corpus_file, output_file=records, spm_model_file=albert["spm_model_file"], dupe_factor=1,
         do_whole_word_mask=True, **lengths,
     )  # fmt: skip
-    create_pretraining_data.run(options)
+    run_config(create_pretraining_data, options)
     continues = {index for piece, index in tokenizer.vocab.items() if tokenizer.vocabulary.continues_word(piece)}
     specials = {tokenizer.cls_id, tokenizer.sep_id}  # truncation may cut a word in two
     num_words = 0

@@ -198,14 +198,11 @@ def test_files_with_semicolons_and_a_byte_order_mark_are_read_as_excel_writes_th
 
 
 @pytest.mark.parametrize("reader", HEADER_READERS)
-def test_the_header_is_logged_and_doubted_if_columns_are_numbers(reader, tmp_path, caplog, monkeypatch):
+def test_the_header_is_logged_and_doubted_if_columns_are_numbers(reader, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     path = tmp_path / "t.tsv"
     path.write_text("warm rooms\tp\ncold rooms\tq\n")
-    with monkeypatch.context() as patch:  # the check of a command, which the run repeats aloud
-        patch.setattr(tables.logging, "get_verbosity", lambda: tables.logging.ERROR)
-        HEADER_READERS[reader](str(path), "warm rooms", "p")
-    assert "taken as the header" not in caplog.text
+    HEADER_READERS[reader](str(path), "warm rooms", "p")
     HEADER_READERS[reader](str(path), "warm rooms", "p")
     HEADER_READERS[reader](str(path), "0", "1")
     told = [

@@ -12,7 +12,7 @@ from official_bert.inference import sentence_index
 from official_bert.inference.sentence_index import NeighbourGraph, neighbour_graph
 from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.support.errors import UserError
-from tests.conftest import assert_refused, run_here
+from tests.conftest import assert_refused, run_config, run_here
 
 
 def test_a_missing_package_or_folder_is_reported(files_of_model, corpus_file, tmp_path, monkeypatch):
@@ -95,6 +95,6 @@ def test_commands_give_the_same_results_with_a_graph(vectors, files_of_model, tm
         config = mine_hard_negatives.MiningConfig(
             **flags, output_file=str(tmp_path / "out.tsv"), num_negatives=2, approximate=approximate
         )
-        mine_hard_negatives.run(config)
+        run_config(mine_hard_negatives, config)
         found.append((tmp_path / "out.tsv").read_text())
     assert found[0] == found[1]

@@ -9,14 +9,11 @@ import pytest
 import tensorflow as tf
 
 from official_bert import load_tokenizer
+from official_bert.commands import export_embeddings, extract_features, mine_hard_negatives, sentence_similarity
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
-from official_bert.commands.export_embeddings import run as export
 from official_bert.commands.extract_features import FeatureConfig
-from official_bert.commands.extract_features import run as extract
 from official_bert.commands.mine_hard_negatives import MiningConfig
-from official_bert.commands.mine_hard_negatives import run as mine
 from official_bert.commands.sentence_similarity import SimilarityConfig
-from official_bert.commands.sentence_similarity import run as compare
 from official_bert.config.sentence_modules import MODEL, encoder_folder, read_modules
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_head import find_head
@@ -26,7 +23,7 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from official_bert.training.model_files import complete_model_flags
-from tests.conftest import GOLDEN, prints_error
+from tests.conftest import GOLDEN, prints_error, run_config
 
 FOLDERS = GOLDEN / "sentence_transformers"
 OLDER = FOLDERS / "older"
@@ -62,7 +59,7 @@ def test_commands_follow_the_folder(tmp_path, capsys):
     files = {"init_checkpoint": str(OLDER), "input_file": str(source), "output_file": str(target)}
     config = config_of(FeatureConfig, **files, output_format="npy")
     assert (config.pooling, config.layers, config.max_seq_length) == (MODEL, "-1", 9)
-    extract(config)
+    run_config(extract_features, config)
     np.testing.assert_allclose(np.load(target)[:, 0], expected, atol=1e-5)
     config = config_of(FeatureConfig, **files, pooling="max", max_seq_length=12)
     assert (config.pooling, config.layers, config.max_seq_length) == ("max", "-1,-2,-3,-4", 12)
@@ -72,7 +69,7 @@ def test_commands_follow_the_folder(tmp_path, capsys):
 
     query = {"candidates_file": str(source), "query": texts[0], "top_k": 9, "index_dir": str(tmp_path / "index")}
     for _ in range(2):  # the second time from the index
-        compare(config_of(SimilarityConfig, init_checkpoint=str(OLDER), **query))
+        run_config(sentence_similarity, config_of(SimilarityConfig, init_checkpoint=str(OLDER), **query))
         rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
         found = {int(row[3]): float(row[2]) for row in rows}
         unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
@@ -81,7 +78,10 @@ def test_commands_follow_the_folder(tmp_path, capsys):
 
 def exported(folder, export_dir, **given):
     """Return the version exported by the command."""
-    export(config_of(EmbeddingExportConfig, init_checkpoint=str(folder), export_dir=str(export_dir), **given))
+    run_config(
+        export_embeddings,
+        config_of(EmbeddingExportConfig, init_checkpoint=str(folder), export_dir=str(export_dir), **given),
+    )
     return export_dir / "1"
 
 
@@ -110,7 +110,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_p
         "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
     }.items():
         with prints_error(message):
-            export(config_of(EmbeddingExportConfig, **flags, pooling=pooling))
+            run_config(export_embeddings, config_of(EmbeddingExportConfig, **flags, pooling=pooling))
     assert not (tmp_path / "none").exists()
 
 
@@ -149,7 +149,10 @@ def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_p
     source, target = tmp_path / "texts.txt", tmp_path / "vectors.jsonl"
     source.write_text("\n".join(SPARSE_TEXTS))
     flags = {"init_checkpoint": str(sparse_folder), "pooling": "splade", "max_seq_length": 10}
-    extract(config_of(FeatureConfig, **flags, layers="-1", input_file=str(source), output_file=str(target)))
+    run_config(
+        extract_features,
+        config_of(FeatureConfig, **flags, layers="-1", input_file=str(source), output_file=str(target)),
+    )
     tokens = list(load_tokenizer(sparse_folder).vocabulary.token_to_id)
     for line, expected in zip(map(json.loads, target.read_text().splitlines()), OF_SPLADE["vectors"], strict=True):
         weights = {token: weight for token, weight in zip(tokens, expected, strict=True) if weight}
@@ -157,7 +160,7 @@ def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_p
     query = {"candidates_file": str(source), "query": SPARSE_TEXTS[0], "index_dir": str(tmp_path / "index")}
     outputs = []
     for _ in range(2):  # the second time from the index
-        compare(config_of(SimilarityConfig, **flags, **query))
+        run_config(sentence_similarity, config_of(SimilarityConfig, **flags, **query))
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] and not (tmp_path / "index" / "vectors.npy").exists()
     header, *rows = (line.split("\t") for line in outputs[0].splitlines())
@@ -283,7 +286,7 @@ def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
         MiningConfig, init_checkpoint=str(folder), pairs_file=str(pairs), output_file=str(tmp_path / "mined.tsv")
     )
     with prints_error("mining is not supported for a model that leaves the prompt out"):
-        mine(mining)
+        run_config(mine_hard_negatives, mining)
     prompted = head_of(folder).fingerprint
     edit(folder / POOLING, "include_prompt", True)
     assert head_of(folder).fingerprint != prompted
@@ -390,8 +393,8 @@ def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):
         TextEncoder, "_encoded", lambda self, text: read.append(self._prompt + text.text_a) or encoded(self, text)
     )
     given = {"pairs_file": str(tmp_path / "pairs.tsv"), "output_file": str(tmp_path / "mined.tsv")}
-    mine(config_of(MiningConfig, init_checkpoint=str(folder), **given))
+    run_config(mine_hard_negatives, config_of(MiningConfig, init_checkpoint=str(folder), **given))
     assert read == ["Text: a river", "Text: the sea", "Find: the town", "Find: a house"]
     read.clear()
-    mine(config_of(MiningConfig, init_checkpoint=str(folder), **given, passage_prefix=""))
+    run_config(mine_hard_negatives, config_of(MiningConfig, init_checkpoint=str(folder), **given, passage_prefix=""))
     assert read[:2] == ["a river", "the sea"]

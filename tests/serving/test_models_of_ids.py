@@ -193,10 +193,10 @@ def test_without_the_extra_the_message_says_what_to_install(reviews, monkeypatch
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     config = ClassifierConfig(**{**reviews, "export_dir": str(tmp_path / "onnx")}, do_export=True, export_format="onnx")
     with pytest.raises(UserError, match=r"tf2onnx is not installed; run: pip install .*\[onnx\]"):
-        run_classifier.check(config)
+        run_classifier.prepare(config)
     with pytest.raises(UserError, match=r"tf2onnx is not installed; run: pip install .*\[onnx\]"):
         write_onnx(str(tmp_path / "onnx"), None)
     assert not (tmp_path / "onnx").exists()
     monkeypatch.setattr(groups, "MOST_ONNX_BYTES", 4)
     with prints_error("--export_format=onnx: a file holds at most 2 GB, but the .* parameters of the encoder need"):
-        run_classifier.check(config)
+        run_classifier.prepare(config)

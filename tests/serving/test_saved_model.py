@@ -27,6 +27,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import FullTokenizer
+from tests.conftest import run_config
 from tests.exports import LABELS, OF_CLASSIFIER, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
 
 
@@ -240,7 +241,7 @@ def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(versio
 
 def exported(reviews, **changes):
     flags = {**reviews, **changes}
-    run_classifier.run(ClassifierConfig(**flags, do_export=True))
+    run_config(run_classifier, ClassifierConfig(**flags, do_export=True))
 
 
 def test_shared_parts_of_signatures_are_saved_once(version):
@@ -386,5 +387,5 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         PretrainingConfig(**{**pretrain, "input_file": None}, do_train=True)
     with pytest.raises(UserError, match="no checkpoint in output_dir"):
         config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
-        run_pretraining.run(PretrainingConfig(**config))
+        run_config(run_pretraining, PretrainingConfig(**config))
     assert not (tmp_path / "models").exists()

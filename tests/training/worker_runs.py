@@ -16,7 +16,8 @@ from official_bert.commands import load_command
 def run_all(runs):
     for script, flags in runs:
         command = load_command(script)
-        command.run(command.config_class(**flags))
+        config = command.config_class(**flags)
+        command.run(config, *([command.prepare(config)] if command.prepare else []))
 
 
 def refuse_changes(folders):

@@ -26,10 +26,12 @@ def find_parts(config: CorpusOptions, part_bytes: int | None = None) -> list[Cor
 
 
 def warn_of_text(
-    config: CorpusOptions, settings: TextSettings | None = None, vocabulary: Vocabulary | None = None
+    first: CorpusPart,
+    config: CorpusOptions,
+    settings: TextSettings | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> None:
     """Warn if the first lines of a corpus need other flags; `vocabulary` is that of the model, if there is one."""
-    first = find_parts(config)[0]
     if files.is_remote(first.path):
         return
     lines = [line for _, line in itertools.islice(CorpusReader(first), _FIRST_LINES)]

@@ -1,42 +1,51 @@
-"""The checks of the model that a command reads, and the run of the commands that fine-tune one."""
+"""The files of the model that a command reads, and the run of the commands that fine-tune one."""
 
 import functools
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from official_bert.checkpoints.locate import locate
 from official_bert.config.bert_config import BertConfig
-from official_bert.options.groups import ModelOptions, check_export
+from official_bert.options.groups import ModelOptions, SentenceOptions, check_export
 from official_bert.options.training import FinetuningOptions
+from official_bert.tokenization import Tokenizer
 from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import check_has_checkpoint
 
 if TYPE_CHECKING:
     from official_bert.training.job import FinetuningJob
 
+ModelFiles = tuple[BertConfig, Tokenizer]
 
-def check_model(config: ModelOptions) -> BertConfig:
-    bert_config, _ = read_model_files(config)
+
+def prepare_model(config: ModelOptions) -> ModelFiles:
+    model = read_model_files(config)
+    if isinstance(config, SentenceOptions):
+        model[0].check_layers(config.layer_indices, config.bert_config_file)
     locate(config.init_checkpoint, "init_checkpoint")
-    return bert_config
+    return model
 
 
-def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions) -> None:
+def prepare_finetuning(config: FinetuningOptions) -> ModelFiles:
+    """Read the files of the model; check that the checkpoints and the teacher are there."""
+    model = read_model_files(config, for_training=config.trains_encoder, attention_direction=config.attention_direction)
+    check_export(config, model[0])
+    for path in config.ensemble:
+        locate(path, "ensemble_checkpoints")
+    for name in () if config.ensemble else ("init_checkpoint", "teacher"):
+        if path := getattr(config, name):
+            locate(path, name)
+    if not config.ensemble:
+        check_has_checkpoint(config)
+    return model
+
+
+def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions, inputs: tuple[Any, ...]) -> None:
+    """Train, evaluate, predict and export; `inputs` are those of `prepare_finetuning` and the data of the task."""
     from official_bert.serving.exports import check_export_dir, export_run
     from official_bert.training.finetuning import finetune
 
     if config.do_export:
         check_export_dir(config.export_dir)
     servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
-    finetune(job_class, config, functools.partial(export_run, servable_module.servable_of_run))
-
-
-def check_finetuning(config: FinetuningOptions) -> None:
-    """Check the files of the model, the checkpoint and the teacher of a fine-tuning run."""
-    bert_config, _ = read_model_files(config)
-    check_export(config, bert_config)
-    if config.init_checkpoint:
-        locate(config.init_checkpoint, "init_checkpoint")
-    if config.teacher:
-        locate(config.teacher, "teacher")
-    check_has_checkpoint(config)
+    finetune(job_class, config, inputs, functools.partial(export_run, servable_module.servable_of_run))

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -14,15 +13,16 @@ from official_bert.data.record_files import ExampleSplit
 from official_bert.metrics.retrieval import RERANKING_METRICS, check_relevant, reranking_scores
 from official_bert.support.console import format_table
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.data import CUSTOM, Dataset, TextExample, split_suffix
+from official_bert.tasks.classification.data import CUSTOM, Dataset, split_suffix
 from official_bert.tasks.classification.options import BALANCED, ClassifierConfig
 from official_bert.tasks.classification.records import (
     CLASS_SCORES,
+    ClassificationData,
+    LabelledSplit,
     LabelledText,
     TextJoiner,
     class_score_names,
     class_scores,
-    configured_dataset,
     reads_pairs,
     submission_name,
     write_bare_table,
@@ -49,28 +49,15 @@ from official_bert.visualization.report_page import by_importance, rounded, writ
 _MOST_LABELS_OF_A_LOG = 20  # with more labels, per-class scores are written but not logged
 
 
-class _LabelledSplit(NamedTuple):
-    """A split: its name, examples and targets (zeros if unknown)."""
-
-    name: str
-    examples: list[TextExample]
-    labels: list[int | float | tuple[int, ...]]
-
-    @property
-    def texts(self) -> list[tuple[str, str | None]]:
-        return [(example.text_a, example.text_b) for example in self.examples]
-
-    @property
-    def suffix(self) -> str:
-        return split_suffix(self.name)
-
-
 class ClassificationJob(FinetuningJob):
     config: ClassifierConfig
 
-    def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+    def __init__(
+        self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer, data: ClassificationData
+    ):
         super().__init__(config, bert_config, tokenizer)
-        self._dataset = dataset = configured_dataset(config)
+        dataset, self._train, self._dev, self._test = data
+        self._dataset = dataset
         self.labels = dataset.labels
         if reads_pairs(config, dataset):
             tokenizer.specials.check_pairs()
@@ -78,7 +65,6 @@ class ClassificationJob(FinetuningJob):
             check_tunable(dataset)
             if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):
                 raise UserError(f"tune_thresholds needs a checkpoint in output_dir={config.output_dir}; train first")
-        self._train, self._dev, self._test = _read_splits(config, dataset)
         for split in self._dev if config.ranking else ():
             judged: dict[str, list[float]] = {}
             for (query, _), gain in zip(split.texts, split.labels, strict=True):
@@ -205,16 +191,16 @@ class ClassificationJob(FinetuningJob):
             of_classes |= class_scores(dataset, predicted, split.suffix)
         return overall, of_classes
 
-    def _split_of(self, split: _LabelledSplit) -> ExampleSplit:
+    def _split_of(self, split: LabelledSplit) -> ExampleSplit:
         return ExampleSplit(self._joiner, list(map(LabelledText, split.texts, split.labels)))
 
-    def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
+    def _predictions(self, trainer: Trainer, split: LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """Return the predictions of a split; `purpose` is "eval" or "predict"."""
         name, is_scored = purpose + split.suffix, purpose == "eval"
         return self.records.predictions(trainer, name, self._split_of(split), is_scored=is_scored)
 
 
-def _training_loss(config: ClassifierConfig, dataset: Dataset, train: _LabelledSplit) -> ClassLoss | None:
+def _training_loss(config: ClassifierConfig, dataset: Dataset, train: LabelledSplit) -> ClassLoss | None:
     """Return the loss that the flags ask for; None for the usual one."""
     if not (config.class_weights or config.label_smoothing or config.focal_gamma):
         return None
@@ -244,22 +230,3 @@ def _metric_names(dataset: Dataset) -> list[str]:
     """Return the names of all metrics in `eval_results.txt`, for the first split."""
     of_classes = [name.removeprefix("eval_") for *names, _ in class_score_names(dataset) for name in names]
     return [*_overall_metrics(dataset), *of_classes]
-
-
-def _read_splits(
-    config: ClassifierConfig, dataset: Dataset
-) -> tuple[_LabelledSplit | None, list[_LabelledSplit], list[_LabelledSplit]]:
-    """Return the training, evaluation and prediction splits that the flags require."""
-    train = ("train",) if config.do_train else ()
-    dev = dataset.eval_splits if config.is_evaluated else ()
-    test = dataset.test_splits if config.do_predict else ()
-    data_dir = None if dataset.name == CUSTOM else config.data_dir
-    # Each split is read once, although IMDB's test split is both evaluated and predicted.
-    examples = {name: dataset.examples(data_dir, name) for name in dict.fromkeys((*train, *dev, *test))}
-    unknown = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
-
-    def labelled(name: str) -> _LabelledSplit:
-        return _LabelledSplit(name, examples[name], dataset.check_labels(examples[name]))
-
-    unlabelled = [_LabelledSplit(name, examples[name], [unknown] * len(examples[name])) for name in test]
-    return labelled("train") if train else None, [labelled(name) for name in dev], unlabelled

@@ -29,6 +29,7 @@ from official_bert.tasks.classification.data import (
     Problem,
     Split,
     TextExample,
+    split_suffix,
 )
 from official_bert.tasks.classification.datasets import named_dataset
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -78,6 +79,49 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
         id_column=config.id_column,
     )
     return dataclasses.replace(dataset, labels_of=labels_of or dataset.labels_of)
+
+
+class LabelledSplit(NamedTuple):
+    """A split: its name, examples and targets (zeros if unknown)."""
+
+    name: str
+    examples: list[TextExample]
+    labels: list[int | float | tuple[int, ...]]
+
+    @property
+    def texts(self) -> list[tuple[str, str | None]]:
+        return [(example.text_a, example.text_b) for example in self.examples]
+
+    @property
+    def suffix(self) -> str:
+        return split_suffix(self.name)
+
+
+class ClassificationData(NamedTuple):
+    dataset: Dataset
+    train: LabelledSplit | None
+    dev: list[LabelledSplit]
+    test: list[LabelledSplit]
+
+
+def read_data(config: ClassifierConfig) -> ClassificationData:
+    """Read the splits that the flags require, and check their labels."""
+    dataset = configured_dataset(config)
+    train = ("train",) if config.do_train else ()
+    dev = dataset.eval_splits if config.is_evaluated else ()
+    test = dataset.test_splits if config.do_predict else ()
+    data_dir = None if dataset.name == CUSTOM else config.data_dir
+    # Each split is read once, although IMDB's test split is both evaluated and predicted.
+    examples = {name: dataset.examples(data_dir, name) for name in dict.fromkeys((*train, *dev, *test))}
+    unknown = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
+
+    def labelled(name: str) -> LabelledSplit:
+        return LabelledSplit(name, examples[name], dataset.check_labels(examples[name]))
+
+    unlabelled = [LabelledSplit(name, examples[name], [unknown] * len(examples[name])) for name in test]
+    return ClassificationData(
+        dataset, labelled("train") if train else None, [labelled(name) for name in dev], unlabelled
+    )
 
 
 def custom_metrics(problem: Problem, is_ranking: bool) -> tuple[str, ...]:

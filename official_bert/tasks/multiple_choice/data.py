@@ -13,7 +13,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import ID, find_table, read_objects
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.multiple_choice.options import Layout
+from official_bert.tasks.multiple_choice.options import Layout, MultipleChoiceConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_pair
 
@@ -78,6 +78,13 @@ def read_examples(data_dir: str, layout: Layout, split: str) -> list[Example]:
     if not examples:
         raise UserError(f"{os.path.join(data_dir, name)} has no examples; check the file")
     return examples
+
+
+def read_data(config: MultipleChoiceConfig) -> list[list[Example] | None]:
+    """Read the splits to train with, to evaluate and to predict, as far as they are needed."""
+    needed = {"train": config.do_train, "dev": config.is_evaluated, "test": config.do_predict}
+    layout = config.layout
+    return [read_examples(config.data_dir, layout, split) if needed[split] else None for split in needed]
 
 
 def _rows(values: Mapping[str, Any], layout: Layout, where: str) -> Iterator[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.record_files import ExampleSplit
 from official_bert.support.console import write_rows
-from official_bert.tasks.multiple_choice.data import ChoiceJoiner, Example, read_examples
+from official_bert.tasks.multiple_choice.data import ChoiceJoiner, Example
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tokenization import Tokenizer
@@ -20,19 +20,7 @@ from official_bert.training.job import FinetuningJob, SplitRecords, reliability_
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, selecting_metric
-from official_bert.visualization.report_page import (
-    REPORT_FILE,
-    Mistake,
-    Part,
-    Scores,
-    Section,
-    Text,
-    accuracy_by_length,
-    by_importance,
-    confusion_section,
-    mistakes_section,
-    write_report,
-)
+from official_bert.visualization import report_page
 
 PREDICTIONS_FILE = "predictions.tsv"
 
@@ -43,27 +31,27 @@ def report_sections(
     *,
     scores: Mapping[str, Any],
     lengths: Sequence[int],
-) -> list[Section]:
+) -> list[report_page.Section]:
     """Compute the sections of a report from probabilities, float32 [N, choices]."""
     labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)
     confidences, is_correct = probabilities.max(axis=-1), labels == predicted
 
-    def mistake(row: int) -> Mistake:
+    def mistake(row: int) -> report_page.Mistake:
         return _mistake(examples[row], row, predicted[row], probabilities[row])
 
     numbers = [str(number) for number in range(probabilities.shape[1])]
     return [
-        Scores(title="Scores", values=scores),
-        confusion_section("By number", numbers, labels, predicted, note="Choices are numbered from 0."),
+        report_page.Scores(title="Scores", values=scores),
+        report_page.confusion_section("By number", numbers, labels, predicted, note="Choices are numbered from 0."),
         reliability_section(
             confidences, is_correct, "A prediction is a choice; its confidence is that choice's probability."
         ),
-        accuracy_by_length(lengths, is_correct),
-        mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong choice"),
+        report_page.accuracy_by_length(lengths, is_correct),
+        report_page.mistakes_section(mistake, confidences, is_correct, "by the probability of the wrong choice"),
     ]
 
 
-def _mistake(example: Example, row: int, predicted: int, probabilities: np.ndarray) -> Mistake:
+def _mistake(example: Example, row: int, predicted: int, probabilities: np.ndarray) -> report_page.Mistake:
     facts = {
         "id": example.id or str(row),  # as in the file of predictions
         "gold": example.names[example.label],
@@ -72,13 +60,13 @@ def _mistake(example: Example, row: int, predicted: int, probabilities: np.ndarr
         "of the gold choice": f"{probabilities[example.label]:.4f}",
     }
     marks = {example.label: "gold", predicted: "predicted"}
-    texts = [Text("context", [Part(example.context)])]
-    texts += [Text("question", [Part(example.question)])] if example.question else []
+    texts = [report_page.Text("context", [report_page.Part(example.context)])]
+    texts += [report_page.Text("question", [report_page.Part(example.question)])] if example.question else []
     texts += [
-        Text(name, [Part(choice, marks.get(number, ""))])
+        report_page.Text(name, [report_page.Part(choice, marks.get(number, ""))])
         for number, (name, choice) in enumerate(zip(example.names, example.choices, strict=True))
     ]
-    return Mistake(facts, texts)
+    return report_page.Mistake(facts, texts)
 
 
 class _Split(NamedTuple):
@@ -100,19 +88,20 @@ class _Split(NamedTuple):
 class MultipleChoiceJob(FinetuningJob):
     config: MultipleChoiceConfig
 
-    def __init__(self, config: MultipleChoiceConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+    def __init__(
+        self,
+        config: MultipleChoiceConfig,
+        bert_config: BertConfig,
+        tokenizer: Tokenizer,
+        data: Sequence[list[Example] | None],
+    ):
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
         self._joiner = ChoiceJoiner(tokenizer, config.max_seq_length)
-        layout = config.layout
         self._train, self._dev, self._test = (
-            self._split(name, read_examples(config.data_dir, layout, split)) if is_needed else None
-            for name, split, is_needed in (
-                ("train", "train", config.do_train),
-                ("eval", "dev", config.is_evaluated),
-                ("predict", "test", config.do_predict),
-            )
+            self._split(name, examples) if examples else None
+            for name, examples in zip(("train", "eval", "predict"), data, strict=True)
         )
         trained = self._train or self._dev or self._test
         self.task = trained.task if trained else self.create_task(config, bert_config)
@@ -148,7 +137,7 @@ class MultipleChoiceJob(FinetuningJob):
         predicted, scores = self._evaluated(trainer, step)
         if not trainer.cluster.is_chief:
             return
-        results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
+        results = report_page.by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
         examples, encode = self._dev.examples, self.tokenizer.encode
         lengths = [
             len(encode(example.context)) + max(len(encode(text)) for text in example.second_texts)
@@ -157,7 +146,7 @@ class MultipleChoiceJob(FinetuningJob):
         sections = report_sections(examples, predicted["probabilities"], scores=results, lengths=lengths)
         file = os.path.basename(self.config.layout.files["dev"])
         title = f"{self.config.task_name}: {file}, {len(examples):,} examples".removeprefix("custom: ")
-        write_report(self.path(REPORT_FILE), title, sections)
+        report_page.write_report(self.path(report_page.REPORT_FILE), title, sections)
         write_results(self.path(RESULTS_FILE), results)
 
     def _evaluated(self, trainer: Trainer, step: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:

@@ -25,7 +25,7 @@ from official_bert.data.schema import RecordSchema
 from official_bert.options.training import JAX
 from official_bert.serving.exports import check_export_dir, export_run
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs, read_inputs
+from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs
 from official_bert.tasks.pretraining.options import REPLACED_TOKENS, PretrainingConfig
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import (
@@ -41,7 +41,6 @@ from official_bert.training.loop import Trainer, check_divisible, training_batch
 from official_bert.training.monitoring import ScalarLog, write_results
 from official_bert.training.run_folder import (
     RESULTS_FILE,
-    check_has_checkpoint,
     check_model_files_replaceable,
     check_resumed_flags,
     check_same_model,
@@ -112,8 +111,7 @@ class PretrainingRecords(NamedTuple):
         return batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def pretrain(config: PretrainingConfig) -> None:
-    inputs = read_inputs(config)
+def pretrain(inputs: PretrainingInputs) -> None:
     config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
     if config.do_export:
         check_export_dir(config.export_dir)
@@ -123,7 +121,6 @@ def pretrain(config: PretrainingConfig) -> None:
         check_teacher_vocabulary(config.teacher, vocabulary)
     if config.init_checkpoint:
         warn_of_other_direction(config.init_checkpoint, bert_config)
-    check_has_checkpoint(config)
     if latest_checkpoint(config.output_dir):
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:

@@ -65,6 +65,9 @@ class SquadSet(NamedTuple):
         return {question.id: [answer.text for answer in question.answers] for question in self.questions}
 
 
+SquadData = tuple[SquadSet | None, SquadSet | None]  # to train with, and to predict
+
+
 class Words(NamedTuple):
     texts: list[str]  # the words: `["in", "Rome."]` for `"in  Rome."`
     starts: list[int]  # offset of each word's first character
@@ -159,6 +162,17 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
         reason = f"none of its {num_skipped} questions can be used" if num_skipped else "no questions"
         raise UserError(f"{path}: {reason}; is this the right file?")
     return SquadSet(contexts, questions)
+
+
+def read_data(config: SquadConfig) -> SquadData:
+    needed, version_2 = config.required_files, config.version_2_with_negative
+    train, dev = (
+        read_squad(getattr(config, name), for_training=name == "train_file", version_2=version_2)
+        if name in needed
+        else None
+        for name in ("train_file", "predict_file")
+    )
+    return train, dev
 
 
 def _question(

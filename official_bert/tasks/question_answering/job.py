@@ -29,11 +29,11 @@ from official_bert.tasks.question_answering.data import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
     Question,
+    SquadData,
     SquadSet,
     TokenizedSquad,
     TrainingWindows,
     WindowOptions,
-    read_squad,
 )
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.question_answering.task import (
@@ -51,21 +51,7 @@ from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
 from official_bert.training.run_folder import RESULTS_FILE, write_evaluation_flags
-from official_bert.visualization.report_page import (
-    NUM_MISTAKES,
-    REPORT_FILE,
-    Mistake,
-    Mistakes,
-    Part,
-    Scores,
-    Section,
-    Span,
-    Table,
-    Text,
-    by_importance,
-    marked,
-    write_report,
-)
+from official_bert.visualization import report_page
 
 QUESTION_WORDS = ("what", "who", "when", "where", "why", "how", "which")
 _OTHER_FORMS = {"whom": "who", "whose": "who", "whats": "what", "whos": "who"}
@@ -92,7 +78,7 @@ def report_sections(
     scores: Mapping[str, Any],
     normalization: Normalization,
     version_2: bool,
-) -> list[Section]:
+) -> list[report_page.Section]:
     scored = []
     for question, found in zip(squad.questions, answers, strict=True):
         text, golds = predictions[question.id], [answer.text for answer in question.answers]
@@ -100,7 +86,7 @@ def report_sections(
         score = score_answer(text, golds, normalization=normalization, has_null=version_2)
         scored.append(_Scored(question, text, chosen.position, chosen.probability, score))
     return [
-        Scores(title="Scores", values=scores, note="Percentages, as in the data set's own script."),
+        report_page.Scores(title="Scores", values=scores, note="Percentages, as in the data set's own script."),
         *_tables(scored, version_2),
         _worst(squad.contexts, scored),
     ]
@@ -115,7 +101,7 @@ def question_word(question: str) -> str:
     return next((word for word in words if word in QUESTION_WORDS), "other")
 
 
-def _tables(scored: Sequence[_Scored], version_2: bool) -> Iterator[Table]:
+def _tables(scored: Sequence[_Scored], version_2: bool) -> Iterator[report_page.Table]:
     words = [question_word(entry.question.text) for entry in scored]
     if set(words) != {"other"}:  # a question in English
         note = "The first of these words in the question."
@@ -135,7 +121,7 @@ def _tables(scored: Sequence[_Scored], version_2: bool) -> Iterator[Table]:
 
 def _table(
     title: str, name: str, scored: Sequence[_Scored], groups: Sequence[str], order: Sequence[str], note: str = ""
-) -> Table:
+) -> report_page.Table:
     """Return a row per group that has questions, given the group of each."""
     rows = []
     for group in order:
@@ -144,12 +130,14 @@ def _table(
             rows.append(
                 (group, len(scores), *(100 * sum(column) / len(scores) for column in zip(*scores, strict=True)))
             )
-    return Table(title=title, columns=(name, "questions", "exact match", "F1"), rows=rows, decimals=2, note=note)
+    return report_page.Table(
+        title=title, columns=(name, "questions", "exact match", "F1"), rows=rows, decimals=2, note=note
+    )
 
 
-def _worst(contexts: Sequence[str], scored: Sequence[_Scored]) -> Mistakes:
+def _worst(contexts: Sequence[str], scored: Sequence[_Scored]) -> report_page.Mistakes:
     wrong = [entry for entry in scored if not entry.scores.exact]
-    worst = sorted(wrong, key=lambda entry: (entry.scores.f1, -entry.probability))[:NUM_MISTAKES]
+    worst = sorted(wrong, key=lambda entry: (entry.scores.f1, -entry.probability))[: report_page.NUM_MISTAKES]
     note = f"{len(wrong):,} of {len(scored):,} answers are not an exact match."
     if len(wrong) > len(worst):
         note += f" These are the {len(worst)} with the lowest F1, the most confident first."
@@ -159,10 +147,10 @@ def _worst(contexts: Sequence[str], scored: Sequence[_Scored]) -> Mistakes:
         " Gold answers are shaded, predicted ones underlined; probabilities are among the best answers of a question."
     )
     mistakes = [_mistake(contexts[entry.question.context_index], entry) for entry in worst]
-    return Mistakes(title="Worst mistakes", mistakes=mistakes, note=note)
+    return report_page.Mistakes(title="Worst mistakes", mistakes=mistakes, note=note)
 
 
-def _mistake(context: str, entry: _Scored) -> Mistake:
+def _mistake(context: str, entry: _Scored) -> report_page.Mistake:
     golds = dict.fromkeys(answer.text for answer in entry.question.answers)
     spans = [_span(context, answer.text, answer.start, "gold") for answer in entry.question.answers]
     spans.append(_span(context, entry.predicted, entry.position, "predicted"))
@@ -173,11 +161,14 @@ def _mistake(context: str, entry: _Scored) -> Mistake:
         "F1": f"{100 * entry.scores.f1:.1f}",
         "id": entry.question.id,
     }
-    texts = [Text("question", [Part(entry.question.text)]), Text("context", marked(context, list(filter(None, spans))))]
-    return Mistake(facts, texts)
+    texts = [
+        report_page.Text("question", [report_page.Part(entry.question.text)]),
+        report_page.Text("context", report_page.marked(context, list(filter(None, spans)))),
+    ]
+    return report_page.Mistake(facts, texts)
 
 
-def _span(context: str, text: str, position: int | None, mark: str) -> Span | None:
+def _span(context: str, text: str, position: int | None, mark: str) -> report_page.Span | None:
     """Return the position of a text in its context: the given one if it matches, else the first; None if not found.
 
     The reference's alignment joins words with single spaces, so spaces may differ in the context.
@@ -185,20 +176,24 @@ def _span(context: str, text: str, position: int | None, mark: str) -> Span | No
     if not text.strip():
         return None
     if position is not None and position >= 0 and context.startswith(text, position):
-        return Span(position, position + len(text), mark)
+        return report_page.Span(position, position + len(text), mark)
     found = re.search(r"\s+".join(map(re.escape, text.split())), context)
-    return Span(*found.span(), mark) if found else None
+    return report_page.Span(*found.span(), mark) if found else None
 
 
 class QuestionAnsweringJob(FinetuningJob):
     config: SquadConfig
 
-    def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+    def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer, data: SquadData):
         super().__init__(config, bert_config, tokenizer)
         tokenizer.specials.check_pairs()
         self._options = WindowOptions.from_config(config, tokenizer)
         self._version_2 = config.version_2_with_negative
-        self._train, self._dev = self._read_sets()
+        self._train, self._dev = data
+        if self._dev:
+            self._check_labels(self._dev)
+            if config.do_predict:
+                self._check_answered_before(self._dev)
         if self._options.answer_alignment != "offsets" and config.export_format == "saved_model":
             self.export_warning = (
                 "the export cuts answers out of the context by offsets, so its best answer differs from that in "
@@ -208,7 +203,6 @@ class QuestionAnsweringJob(FinetuningJob):
         self.task = self.create_task(config, bert_config)
         self._normalization = NORMALIZATIONS[config.dataset]
         self.primary_metric = "best_" * self._version_2 + self._normalization.overlap
-        self.ensemble = tuple(config.ensemble)
         length = config.max_seq_length
         self.records = SplitRecords(config, self.task, length)
         self._prediction_records = SplitRecords(config, self.task, length, schema=self.task.sized(PREDICTION_SCHEMA))
@@ -236,7 +230,7 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Write the answers of the output folder's checkpoint or of the ensemble and, if possible, their scores."""
-        if self.ensemble:
+        if self.config.ensemble:
             step, logits = self._ensemble_logits(trainer)
         else:
             logits = self._logits(trainer)
@@ -253,22 +247,11 @@ class QuestionAnsweringJob(FinetuningJob):
         self.warn_of_earlier(*([] if self._version_2 else ["null_odds.json"]))
         if scores:
             self.log_scores(trainer, step, scores)
-            results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
+            results = report_page.by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
             self._write_report(answers, threshold, results)
             write_results(self.path(RESULTS_FILE), results)
         else:
-            self.warn_of_earlier(RESULTS_FILE, REPORT_FILE)
-
-    def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
-        config, train, dev = self.config, None, None
-        if "train_file" in config.required_files:
-            train = read_squad(config.train_file, for_training=True, version_2=self._version_2)
-        if "predict_file" in config.required_files:
-            dev = read_squad(config.predict_file, for_training=False, version_2=self._version_2)
-            self._check_labels(dev)
-            if config.do_predict:
-                self._check_answered_before(dev)
-        return train, dev
+            self.warn_of_earlier(RESULTS_FILE, report_page.REPORT_FILE)
 
     def _check_labels(self, dev: SquadSet) -> None:
         """Raise if the prediction file lacks answers that a flag needs."""
@@ -304,19 +287,21 @@ class QuestionAnsweringJob(FinetuningJob):
     def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
         """Return the last step and the mean logits of the ensemble's checkpoints; float32 [N, S]."""
         weights, name = trainer.model.weights, "ensemble_checkpoints"
-        for path in self.ensemble:  # check all of them before spending hours on the first
+        for path in self.config.ensemble:  # check all of them before spending hours on the first
             check_fits(open_checkpoint(path, name), weights)
         if trainer.cluster.is_chief:
             write_evaluation_flags(self.config, self.tokenizer.vocabulary)
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # the lowest logits would overflow float32
-        for path in self.ensemble:
+        for path in self.config.ensemble:
             logging.info("%s: using the weights of %s", name, path)
             reader = open_checkpoint(path, name)
             load(reader, weights)
             steps.append(reader.step)
             for logits_name, logits in self._logits(trainer).items():
                 sums[logits_name] = sums[logits_name] + logits
-        return max(steps), {name: (total / len(self.ensemble)).astype(np.float32) for name, total in sums.items()}
+        return max(steps), {
+            name: (total / len(self.config.ensemble)).astype(np.float32) for name, total in sums.items()
+        }
 
     def _logits(self, trainer: Trainer, *, is_scored: bool = False) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
@@ -358,7 +343,7 @@ class QuestionAnsweringJob(FinetuningJob):
             version_2=self._version_2,
         )
         title = f"{os.path.basename(self.config.predict_file)}: {len(answers):,} questions"
-        write_report(self.path(REPORT_FILE), title, sections)
+        report_page.write_report(self.path(report_page.REPORT_FILE), title, sections)
 
     def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
         """Null odds above which no answer is predicted; None in version 1.1, which always has an answer."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,12 +12,14 @@ from absl import logging
 
 from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.data.record_files import ExampleJoiner
+from official_bert.data.retrieval import read_beir
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.tables import find_table, parse_score, read_objects
-from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.sentence_encoder.options import Layout
+from official_bert.support.errors import UserError, format_names, pluralize
+from official_bert.tasks.sentence_encoder.options import Layout, SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
+from official_bert.training.run_folder import read_trained_labels
 
 TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
 
@@ -101,6 +104,65 @@ class ExampleReader:
             for column, is_there in zip(layout.scores, texts[1:], strict=False)
         )
         return Example(tuple(texts), tuple(numbers), scores, label)
+
+
+# the texts of queries and of documents, and the judgments, by id
+Beir = tuple[dict[str, str], dict[str, str], dict[str, dict[str, float]]]
+
+
+class SentenceData(NamedTuple):
+    train: list[Example] | None
+    dev: list[Example] | None
+    test: list[Example] | None
+    beir: Beir | None  # a collection to search in
+    labels: tuple[str, ...] | None  # the classes of pairs
+
+
+def read_data(config: SentenceEncoderConfig) -> SentenceData:
+    """Read the splits that the flags require, and check that there is something to learn or to compare in them."""
+    layout = config.layout
+    reader = ExampleReader(layout, query_prefix=config.query_prefix, passage_prefix=config.passage_prefix)
+
+    def read(split: str, **options) -> list[Example]:
+        return reader.read(os.path.join(config.data_dir, layout.files[split]), **options)
+
+    train = read("train", is_training=True) if config.do_train else None
+    if config.loss_name == "softmax" and not train:
+        reader.labels = tuple(read_trained_labels(config.output_dir, config.init_checkpoint) or ())
+    labels = reader.labels if config.loss_name == "softmax" else None
+    # Evaluation on single texts compares vectors, so its classes may differ from those of training.
+    is_single = len(layout.texts) == 1
+    dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
+    if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
+        raise UserError(f"{layout.files['train']}: no example has a negative; loss=triplet needs them")
+    if train and not config.teacher and config.loss_name in ("contrastive", "cosent"):
+        num_compared = len(train) if config.train_batch_tokens else min(len(train), config.train_batch_size)
+        if num_compared == 1 and not any(any(example.numbers[2:]) for example in train):
+            raise UserError(
+                f"train_batch_size={config.train_batch_size} with {pluralize(len(train), 'example')}: "
+                f"loss={config.loss_name} compares the pairs of a batch, so it is always 0 for a single pair; give "
+                "at least two, or negatives"
+            )
+    for split, pairs in (("train", train if config.loss_name == "cosent" else None), ("dev", dev)):
+        if pairs and len(pairs[0].scores) == 1 and len({pair.scores for pair in pairs}) == 1:
+            raise UserError(
+                f"{layout.files[split]}: all {len(pairs)} pairs have the same score, so there is no order to learn "
+                "or to compare with; give pairs with different scores"
+            )
+    test = read("test", is_predicted=True) if config.do_predict else None
+    if train and is_single:
+        train = paired_by_class(train, config.random_seed)
+    beir = _read_beir(config) if config.is_evaluated and config.retrieval_dir else None
+    return SentenceData(train, dev, test, beir, labels)
+
+
+def _read_beir(config: SentenceEncoderConfig) -> Beir:
+    queries, corpus, qrels = read_beir(config.retrieval_dir, config.retrieval_split)
+    return (
+        {name: config.query_prefix + text for name, text in queries.items()},
+        {passage.id: config.passage_prefix + passage.text for passage in corpus},
+        qrels,
+    )
 
 
 def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,18 +12,16 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import RECORD_INDEX
 from official_bert.data.record_files import ExampleSplit
-from official_bert.data.retrieval import BM25, Bm25Weights, read_beir
+from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.support import writing
-from official_bert.support.errors import UserError, pluralize
 from official_bert.tasks.sentence_encoder.data import (
     Example,
-    ExampleReader,
+    SentenceData,
     TextsJoiner,
     example_schema,
-    paired_by_class,
 )
 from official_bert.tasks.sentence_encoder.options import REGULARIZER_WEIGHTS, SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
@@ -33,7 +30,7 @@ from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import write_results
-from official_bert.training.run_folder import RESULTS_FILE, read_trained_labels
+from official_bert.training.run_folder import RESULTS_FILE
 from official_bert.visualization.report_page import by_importance
 
 _DEPTH = 10  # ranks
@@ -164,11 +161,12 @@ def _nearest_accuracy(vectors: Table, labels: np.ndarray) -> float:
 class SentenceEncoderJob(FinetuningJob):
     config: SentenceEncoderConfig
 
-    def __init__(self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+    def __init__(
+        self, config: SentenceEncoderConfig, bert_config: BertConfig, tokenizer: Tokenizer, data: SentenceData
+    ):
         super().__init__(config, bert_config, tokenizer)
         self._layout = config.layout
-        self._train, self._dev, self._test = self._read_splits()
-        self._beir = self._read_beir() if config.is_evaluated and config.retrieval_dir else None
+        self._train, self._dev, self._test, self._beir, self.labels = data
         for prefix in (config.query_prefix, config.passage_prefix, config.prefix or ""):
             tokenizer.check_prefix(prefix, config.max_seq_length)
         self._joiner = TextsJoiner(tokenizer, config.max_seq_length)
@@ -182,51 +180,6 @@ class SentenceEncoderJob(FinetuningJob):
         if self._train:
             self.training_split = ExampleSplit(self._joiner, self._train)
             self.num_training_examples = len(self._train)
-
-    def _read_splits(self) -> tuple[list[Example] | None, list[Example] | None, list[Example] | None]:
-        config, layout = self.config, self._layout
-        reader = ExampleReader(layout, query_prefix=config.query_prefix, passage_prefix=config.passage_prefix)
-
-        def read(split: str, **options) -> list[Example]:
-            return reader.read(os.path.join(config.data_dir, layout.files[split]), **options)
-
-        train = read("train", is_training=True) if config.do_train else None
-        if config.loss_name == "softmax":
-            if not train:
-                reader.labels = tuple(read_trained_labels(config.output_dir, config.init_checkpoint) or ())
-            self.labels = reader.labels
-        # Evaluation on single texts compares vectors, so its classes may differ from those of training.
-        is_single = len(layout.texts) == 1
-        dev = read("dev", is_training=is_single) if config.is_evaluated and "dev" in layout.files else None
-        if train and config.loss_name == "triplet" and not any(any(example.numbers[2:]) for example in train):
-            raise UserError(f"{layout.files['train']}: no example has a negative; loss=triplet needs them")
-        if train and not config.teacher and config.loss_name in ("contrastive", "cosent"):
-            num_compared = len(train) if config.train_batch_tokens else min(len(train), config.train_batch_size)
-            if num_compared == 1 and not any(any(example.numbers[2:]) for example in train):
-                raise UserError(
-                    f"train_batch_size={config.train_batch_size} with {pluralize(len(train), 'example')}: "
-                    f"loss={config.loss_name} compares the pairs of a batch, so it is always 0 for a single pair; give "
-                    "at least two, or negatives"
-                )
-        for split, pairs in (("train", train if config.loss_name == "cosent" else None), ("dev", dev)):
-            if pairs and len(pairs[0].scores) == 1 and len({pair.scores for pair in pairs}) == 1:
-                raise UserError(
-                    f"{layout.files[split]}: all {len(pairs)} pairs have the same score, so there is no order to learn "
-                    "or to compare with; give pairs with different scores"
-                )
-        test = read("test", is_predicted=True) if config.do_predict else None
-        if train and is_single:
-            train = paired_by_class(train, config.random_seed)
-        return train if config.do_train else None, dev, test
-
-    def _read_beir(self) -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, float]]]:
-        config = self.config
-        queries, corpus, qrels = read_beir(config.retrieval_dir, config.retrieval_split)
-        return (
-            {name: config.query_prefix + text for name, text in queries.items()},
-            {passage.id: config.passage_prefix + passage.text for passage in corpus},
-            qrels,
-        )
 
     @property
     def _num_texts(self) -> int:

@@ -34,7 +34,6 @@ from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,
     TaggedSplit,
     primary_metric,
-    read_configured,
     tags_of,
     tags_of_characters,
     warn_of_other_notation,
@@ -63,22 +62,7 @@ from official_bert.training.run_folder import (
     read_run_config,
     selecting_metric,
 )
-from official_bert.visualization.report_page import (
-    NUM_MISTAKES,
-    REPORT_FILE,
-    Matrix,
-    Mistake,
-    Mistakes,
-    Part,
-    Scores,
-    Section,
-    Table,
-    Text,
-    by_importance,
-    confusion_section,
-    scores_by_name,
-    write_report,
-)
+from official_bert.visualization import report_page
 
 OTHER_WORDS, NOTHING = "(other words)", "(nothing)"
 
@@ -96,12 +80,12 @@ def report_sections(
     scores: Mapping[str, Any],
     marks_entities: bool,
     separator: str = " ",
-) -> list[Section]:
+) -> list[report_page.Section]:
     find = find_entities if marks_entities else _words_as_entities
     pairs = [(find(sentence.tags), find(tags)) for sentence, tags in zip(sentences, predicted, strict=True)]
     kind = "entity type" if marks_entities else "tag"
     return [
-        Scores(title="Scores", values=scores),
+        report_page.Scores(title="Scores", values=scores),
         _by_type(pairs, kind),
         _confusion(pairs, kind),
         _worst(sentences, pairs, shows_right=marks_entities, separator=separator),
@@ -112,17 +96,17 @@ def _words_as_entities(tags: Sequence[str]) -> list[Entity]:
     return [Entity(tag, index, index + 1) for index, tag in enumerate(tags)]
 
 
-def _by_type(pairs: _Pairs, kind: str) -> Table:
+def _by_type(pairs: _Pairs, kind: str) -> report_page.Table:
     gold, predicted, correct = (
         Counter(entity.type for found in column for entity in found)
         for column in zip(*((gold, predicted, set(gold) & set(predicted)) for gold, predicted in pairs), strict=True)
     )
     names = sorted(gold | predicted)
     counts = ([counter[name] for name in names] for counter in (gold, predicted, correct))
-    return scores_by_name(f"By {kind}", kind, names, *counts)
+    return report_page.scores_by_name(f"By {kind}", kind, names, *counts)
 
 
-def _confusion(pairs: _Pairs, kind: str) -> Matrix:
+def _confusion(pairs: _Pairs, kind: str) -> report_page.Matrix:
     """Count gold entities by row and predicted ones by column; entities with the same words share a cell."""
     cells = []
     for gold, predicted in pairs:
@@ -142,7 +126,7 @@ def _confusion(pairs: _Pairs, kind: str) -> Matrix:
             f"{OTHER_WORDS}: an entity of any type with other words overlaps."
         )
     gold_numbers, predicted_numbers = ([numbers[cell[side]] for cell in cells] for side in (0, 1))
-    return confusion_section(f"Confusion of {kind}s", names, gold_numbers, predicted_numbers, note=note)
+    return report_page.confusion_section(f"Confusion of {kind}s", names, gold_numbers, predicted_numbers, note=note)
 
 
 def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
@@ -151,11 +135,13 @@ def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
     return OTHER_WORDS if any(other.start < end and start < other.end for other in others) else NOTHING
 
 
-def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: bool, separator: str) -> Mistakes:
+def _worst(
+    sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: bool, separator: str
+) -> report_page.Mistakes:
     num_wrong = [len(set(gold) ^ set(predicted)) for gold, predicted in pairs]
     rows = sorted((row for row, count in enumerate(num_wrong) if count), key=lambda row: -num_wrong[row])
     mistakes = []
-    for row in rows[:NUM_MISTAKES]:
+    for row in rows[: report_page.NUM_MISTAKES]:
         words, (gold, predicted) = sentences[row].words, pairs[row]
         right = set(gold) & set(predicted)
         facts = {
@@ -164,19 +150,19 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
             "predicted wrongly": str(len(predicted) - len(right)),
         }
         texts = [
-            Text(name, _marked_words(words, entities, right, shows_right=shows_right, separator=separator))
+            report_page.Text(name, _marked_words(words, entities, right, shows_right=shows_right, separator=separator))
             for name, entities in (("gold", gold), ("predicted", predicted))
         ]
-        mistakes.append(Mistake(facts, texts))
+        mistakes.append(report_page.Mistake(facts, texts))
     note = f"{len(rows):,} of {len(sentences):,} sentences have a mistake."
     if len(rows) > len(mistakes):
         note += f" These are the {len(mistakes)} with the most."
-    return Mistakes(title="Worst sentences", mistakes=mistakes, note=note)
+    return report_page.Mistakes(title="Worst sentences", mistakes=mistakes, note=note)
 
 
 def _marked_words(
     words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool, separator: str
-) -> list[Part]:
+) -> list[report_page.Part]:
     """Return the words of a sentence with its entities marked; correct ones only on request."""
     starts = [0, *itertools.accumulate(len(word) + len(separator) for word in words)]  # one per word, plus one
     text, parts, end = separator.join(words), [], 0
@@ -184,29 +170,31 @@ def _marked_words(
         if shows_right or entity not in right:
             start, stop = starts[entity.start], starts[entity.end] - len(separator)
             mark = "right" if entity in right else "wrong"
-            parts += [Part(text[end:start]), Part(text[start:stop], mark, entity.type)]
+            parts += [report_page.Part(text[end:start]), report_page.Part(text[start:stop], mark, entity.type)]
             end = stop
-    return [part for part in [*parts, Part(text[end:])] if part.text]
+    return [part for part in [*parts, report_page.Part(text[end:])] if part.text]
 
 
 class TaggingJob(FinetuningJob):
     config: TaggingConfig
     label_noun = "tags"
 
-    def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
+    def __init__(
+        self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer, data: Mapping[str, TaggedFile]
+    ):
+        """Check the files, by flag."""
         super().__init__(config, bert_config, tokenizer)
-        read = {flag: read_configured(config, flag) for flag in config.required_files}
-        train = read.get("train_file")
+        train = data.get("train_file")
         self.labels = tags_of(train) if train else trained_tags(config)
         self._labels_of = train.path if train else folder_of_labels(config.output_dir, config.init_checkpoint)
         warn_of_other_notation(self.labels)
         self._has_entities = has_entities(self.labels)
         if config.constrained_decoding:
-            tagged = [sentence.tags for file in read.values() for sentence in file.sentences if sentence.tags]
+            tagged = [sentence.tags for file in data.values() for sentence in file.sentences if sentence.tags]
             check_constrainable(self.labels, tagged)
         num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
-            self._split(flag, read[flag]) if flag in read else None
+            self._split(flag, data[flag]) if flag in data else None
             for flag in ("train_file", "eval_file", "predict_file")
         )
         if config.document_context:
@@ -255,7 +243,7 @@ class TaggingJob(FinetuningJob):
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
         if not trainer.cluster.is_chief:
             return
-        results = by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
+        results = report_page.by_importance({GLOBAL_STEP: step, **scores}, self.primary_metric)
         self._write_report(predicted, results)
         self._write_scores(results, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
 
@@ -270,7 +258,7 @@ class TaggingJob(FinetuningJob):
         if self._test.is_tagged:
             scores, tagging_scores = self._scores("test", self._test, predicted, loss)
             primary = self.primary_metric.replace("eval_", "test_", 1)
-            results = by_importance({GLOBAL_STEP: step, **scores}, primary)
+            results = report_page.by_importance({GLOBAL_STEP: step, **scores}, primary)
             self._write_scores(results, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
         else:
             self.warn_of_earlier(TEST_RESULTS_FILE, TEST_REPORT_FILE)
@@ -371,7 +359,7 @@ class TaggingJob(FinetuningJob):
         how = {"marks_entities": self._has_entities, "separator": separator}
         sections = report_sections(sentences, predicted, scores=results, **how)
         title = f"{os.path.basename(self._dev.file.path)}: {pluralize(len(sentences), 'sentence')}"
-        write_report(self.path(REPORT_FILE), title, sections)
+        report_page.write_report(self.path(report_page.REPORT_FILE), title, sections)
 
 
 def _warn_of_breaks(file: TaggedFile, use: str) -> None:

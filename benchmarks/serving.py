@@ -102,7 +102,8 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.tokenization import FullTokenizer
 
     hf_dir, converted = str(flags.folder / "hf"), str(flags.folder / "converted")
-    convert_hf_checkpoint.run(HfConversionConfig(hf_dir=hf_dir, output_dir=converted))
+    conversion = HfConversionConfig(hf_dir=hf_dir, output_dir=converted)
+    convert_hf_checkpoint.run(conversion, convert_hf_checkpoint.prepare(conversion))
     config = BertConfig.from_json_file(f"{converted}/bert_config.json")
     tokenizer = FullTokenizer(f"{converted}/vocab.txt")
     task = {"problem": "single_label", "labels": ("0", "1"), "is_pair": True, "max_seq_length": MAX_SEQ_LENGTH}

@@ -67,10 +67,10 @@ def prepare(config: EmbeddingExportConfig) -> ModelFiles:
     from official_bert.options.groups import check_export
     from official_bert.tokenization.tokenizer import check_max_seq_length
 
-    bert_config, tokenizer = prepare_model(config)
-    check_max_seq_length(config.max_seq_length or bert_config.max_length)
-    check_export(config, bert_config)
-    return bert_config, tokenizer
+    model = prepare_model(config)
+    check_max_seq_length(config.max_seq_length or model.bert_config.max_length)
+    check_export(config, model.bert_config)
+    return model
 
 
 def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:

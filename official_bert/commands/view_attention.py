@@ -60,7 +60,7 @@ class AttentionConfig(ModelOptions):
 def prepare(config: AttentionConfig) -> ModelFiles:
     limit = BertConfig.from_json_file(config.bert_config_file).max_length  # longer texts are truncated
     model = prepare_model(dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit)))
-    model[0].check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    model.bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
     return model

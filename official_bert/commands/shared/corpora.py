@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+from typing import TYPE_CHECKING
 
 from absl import logging
 
@@ -12,7 +13,9 @@ from official_bert.options.groups import CorpusOptions
 from official_bert.options.option import Options, option, options
 from official_bert.support import files
 from official_bert.support.manifest import find_inputs
-from official_bert.tokenization import Vocabulary
+
+if TYPE_CHECKING:
+    from official_bert.tokenization import Vocabulary
 
 _FIRST_LINES = 100  # of a corpus that tell what it is
 _SYLLABLE = re.compile("[가-힣]")
@@ -29,7 +32,7 @@ def warn_of_text(
     first: CorpusPart,
     config: CorpusOptions,
     settings: TextSettings | None = None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: "Vocabulary | None" = None,
 ) -> None:
     """Warn if the first lines of a corpus need other flags; `vocabulary` is that of the model, if there is one."""
     if files.is_remote(first.path):

@@ -2,34 +2,42 @@
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from official_bert.checkpoints.locate import locate
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.groups import ModelOptions, SentenceOptions, check_export
 from official_bert.options.training import FinetuningOptions
-from official_bert.tokenization import Tokenizer
-from official_bert.training.model_files import read_model_files
-from official_bert.training.run_folder import check_has_checkpoint
 
 if TYPE_CHECKING:
+    from official_bert.tokenization import Tokenizer
     from official_bert.training.job import FinetuningJob
 
-ModelFiles = tuple[BertConfig, Tokenizer]
+
+class ModelFiles(NamedTuple):
+    bert_config: BertConfig
+    tokenizer: "Tokenizer"
 
 
 def prepare_model(config: ModelOptions) -> ModelFiles:
-    model = read_model_files(config)
+    from official_bert.checkpoints.locate import locate
+    from official_bert.training.model_files import read_model_files
+
+    model = ModelFiles(*read_model_files(config))
     if isinstance(config, SentenceOptions):
-        model[0].check_layers(config.layer_indices, config.bert_config_file)
+        model.bert_config.check_layers(config.layer_indices, config.bert_config_file)
     locate(config.init_checkpoint, "init_checkpoint")
     return model
 
 
 def prepare_finetuning(config: FinetuningOptions) -> ModelFiles:
     """Read the files of the model; check that the checkpoints and the teacher are there."""
-    model = read_model_files(config, for_training=config.trains_encoder, attention_direction=config.attention_direction)
-    check_export(config, model[0])
+    from official_bert.checkpoints.locate import locate
+    from official_bert.training.model_files import read_model_files
+    from official_bert.training.run_folder import check_has_checkpoint
+
+    direction = config.attention_direction
+    model = ModelFiles(*read_model_files(config, for_training=config.trains_encoder, attention_direction=direction))
+    check_export(config, model.bert_config)
     for path in config.ensemble:
         locate(path, "ensemble_checkpoints")
     for name in () if config.ensemble else ("init_checkpoint", "teacher"):

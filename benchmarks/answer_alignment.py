@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import logging
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
+from official_bert.tasks.question_answering.answers import text_finder
 from official_bert.tasks.question_answering.data import (
     Question,
     SquadSet,
@@ -29,7 +30,6 @@ from official_bert.tasks.question_answering.data import (
     WindowOptions,
     read_squad,
 )
-from official_bert.tasks.question_answering.task import text_finder
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.tokenizer_files import check_casing
 

@@ -70,7 +70,7 @@ def measure_features(squad_file: str, vocab_file: str, every: int, folder: str) 
 def measure_answers(squad_file: str, vocab_file: str) -> None:
     import numpy as np
 
-    from official_bert.tasks.question_answering.task import find_answers
+    from official_bert.tasks.question_answering.answers import find_answers
 
     tokenized = tokenize(squad_file, vocab_file)
     windows = tokenized.windows = tokenized.windows[:NUM_WINDOWS]

@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from official_bert.serving.servable import CLASSIFY, IDS_SCHEMA, SIGNATURES
+from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.serving.signatures import CLASSIFY, SIGNATURES
 
 ASK_EXPORT = pathlib.Path(__file__).parent / "ask_export.py"
 TOLERANCE = 1e-5

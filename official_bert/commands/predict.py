@@ -13,10 +13,12 @@ from official_bert.commands.shared.text_options import OutputTableOptions
 from official_bert.data.table_writers import table_writer
 from official_bert.data.text_inputs import STANDARD_STREAM, Example
 from official_bert.options.command import Command
+from official_bert.options.groups import engine_option
 from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY
-from official_bert.support.errors import UserError, plain_message
+from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
     from official_bert.inference.predictor import Predictor
@@ -40,6 +42,7 @@ class PredictConfig(PredictionInput, OutputTableOptions):
         maximum=MAX_AXIS,
     )
     use_best_checkpoint: bool = option(False, "Use the best checkpoint of a run instead of the last.", group="model")
+    engine: str | None = engine_option()
 
 
 def check(config: PredictConfig) -> None:
@@ -57,7 +60,7 @@ def run(config: PredictConfig) -> None:
     has_ids = config.id_column is not None
     if config.reads_table and table.text_columns and not table.is_stream:  # before the model is loaded
         has_ids |= sum(example.id is not None for example in table.examples(last_is_text=False)) > 0
-    predictor = Predictor(config.model_dir, use_best_checkpoint=config.use_best_checkpoint)
+    predictor = Predictor(config.model_dir, use_best_checkpoint=config.use_best_checkpoint, engine=config.engine)
     if not predictor.text_names:
         raise UserError(f"{config.model_dir} is an encoder without a task: extract_features writes its vectors")
     if predictor.task in _OTHER_COMMANDS:
@@ -103,16 +106,15 @@ def _predictions(config: PredictConfig, predictor: "Predictor") -> "Iterator[tup
 
 def _predict(predictor: "Predictor", batch: Sequence[Example]) -> list[Any]:
     """Predict examples; an error is that of the first one that causes it alone."""
-    import tensorflow as tf
+    from official_bert.serving.signatures import RequestError
 
     try:
         return predictor([example.texts for example in batch])
-    except (UserError, tf.errors.InvalidArgumentError) as error:
+    except (UserError, RequestError) as error:
         if len(batch) > 1:
             for example in batch:
                 _predict(predictor, [example])
-        message = str(error) if isinstance(error, UserError) else plain_message(error)
-        raise UserError(f"{batch[0].where}: {message}") from error
+        raise UserError(f"{batch[0].where}: {error}") from error
 
 
 COMMAND = Command(
@@ -131,4 +133,5 @@ once.
 """,
     check=check,
     run=run,
+    uses_tensorflow=lambda config: engine_version(config.model_dir) is None,
 )

@@ -4,13 +4,14 @@ import os
 import re
 
 from official_bert.options.command import Command
-from official_bert.options.groups import BatchingSettings
+from official_bert.options.groups import BatchingSettings, engine_option
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
+from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, check_installed, require
 from official_bert.support.processes import check_free
 
-_MAX_PORT = 2**16 - 1
+_MAX_PORT, _GRPC_PORT = 2**16 - 1, 8500
 
 
 @options(group="serving")
@@ -20,7 +21,13 @@ class ServeConfig(Options):
     )
     model_name: str | None = option(None, "Name of the model in the URLs; by default that of --export_dir.")
     port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
-    grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
+    grpc_port: int | None = option(
+        None,
+        f"Port of gRPC; 0 for REST only. By default {_GRPC_PORT} for a SavedModel, and 0 for exports for LiteRT and "
+        "ONNX: with gRPC, these load TensorFlow, too.",
+        minimum=0,
+        maximum=_MAX_PORT,
+    )
     ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
     accept_token_ids: bool = option(
         False, "Accept token ids of the model's vocabulary instead of texts, for vectors.", group="rarely needed"
@@ -57,28 +64,40 @@ class ServeConfig(Options):
 
     tensorflow_intra_op_parallelism: int = option(
         1,
-        "Number of threads per operation; 0 for the number of cores. With 1, different cores answer concurrent "
-        "requests, which is faster.",
+        "Number of threads per operation, also of LiteRT, ONNX Runtime and OpenVINO; 0 for the number of cores. With "
+        "1, different cores answer concurrent requests, which is faster.",
         group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,
     )
 
+    engine: str | None = engine_option()
+
     def __post_init__(self):
         super().__post_init__()
         if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
             raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
-        if self.port == self.grpc_port:
+        if self.port == self.used_grpc_port:
             raise UserError(f"--port and --grpc_port are both {self.port}; each needs its own port")
 
     @property
     def served_name(self) -> str:
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
+    @property
+    def used_grpc_port(self) -> int:
+        if self.grpc_port is None:
+            return 0 if engine_version(self.export_dir) else _GRPC_PORT
+        return self.grpc_port
+
+    @property
+    def uses_tensorflow(self) -> bool:
+        return self.used_grpc_port > 0 or engine_version(self.export_dir) is None
+
     def check_ports(self) -> None:
         check_free(self.port, "--port")
-        if self.grpc_port:
-            check_free(self.grpc_port, "--grpc_port")
+        if self.used_grpc_port:
+            check_free(self.used_grpc_port, "--grpc_port")
 
 
 def check(config: ServeConfig) -> None:
@@ -98,11 +117,13 @@ def check(config: ServeConfig) -> None:
 def run(config: ServeConfig) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     require("uvicorn", extra="serve")
-    import tensorflow as tf
-
+    from official_bert.serving.served_model import EngineOptions
     from official_bert.serving.server import serve
 
-    tf.config.threading.set_intra_op_parallelism_threads(config.tensorflow_intra_op_parallelism)
+    if config.uses_tensorflow:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(config.tensorflow_intra_op_parallelism)
     config.check_ports()
     names = ("max_batch_size", "max_execution_batch_size", "batch_timeout_micros", "max_enqueued_batches")
     settings = BatchingSettings(
@@ -114,7 +135,8 @@ def run(config: ServeConfig) -> None:
         name=config.served_name,
         settings=settings,
         port=config.port,
-        grpc_port=config.grpc_port,
+        grpc_port=config.used_grpc_port,
+        engine=EngineOptions(config.engine, config.tensorflow_intra_op_parallelism),
         has_page=config.ui,
         accept_token_ids=config.accept_token_ids,
     )
@@ -133,4 +155,5 @@ server after it has finished the requests in progress. See docs/servers.md.
 """,
     check=check,
     run=run,
+    uses_tensorflow=lambda config: config.uses_tensorflow,
 )

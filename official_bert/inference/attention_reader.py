@@ -15,10 +15,13 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
 from official_bert.modeling.token_model import is_needed
-from official_bert.serving.servable import SERVING_DEFAULT, Servable
+from official_bert.serving.servable import Servable
+from official_bert.serving.signatures import SERVING_DEFAULT
 from official_bert.support.errors import UserError
-from official_bert.tasks.classification.servable import PREDICTED, ClassificationServable
-from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model, results
+from official_bert.tasks.classification.reader import PREDICTED
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.pretraining.reader import FilledMask, results
+from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import Tokenizer, vocab

@@ -40,17 +40,17 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.options.option import config_from_saved
-from official_bert.serving.exports import (
+from official_bert.serving.exports import export_run, write_export
+from official_bert.serving.saved_model import load_version
+from official_bert.serving.servable import Servable
+from official_bert.serving.signatures import EXAMPLES, TEXT
+from official_bert.serving.versions import (
     DESCRIPTION_FILE,
     SAVED_MODEL_FILE,
-    check_reads_texts,
-    complete_versions,
     description,
-    export_run,
-    load_version,
-    write_export,
+    model_file,
 )
-from official_bert.serving.servable import EXAMPLES, TEXT, Servable
+from official_bert.serving.versions import find_version as highest_or_own
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
@@ -132,8 +132,8 @@ def export(
       text_names: for a functional model, the name of the text in requests, or two names for a model of pairs.
       labels: for a functional model, the names of the columns of its output, or a dict from outputs to such names.
       export_dir: folder for versions of the exported model; its name becomes the model's name.
-      export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, or "onnx" for ONNX Runtime and
-        OpenVINO, which read ids.
+      export_format: "saved_model" for TensorFlow, "tflite" for LiteRT, or "onnx" for ONNX Runtime and OpenVINO;
+        `Predictor` and `serve` read texts with all of them.
       export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" (tflite) or "int8"
         (tflite, onnx). A functional model is exported as "saved_model" with its own number formats.
       export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
@@ -265,13 +265,8 @@ def find_version(path: str) -> str | None:
     """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none."""
     if not files.is_folder(path):
         raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
-    if files.exists(os.path.join(path, SAVED_MODEL_FILE)):
-        return None if _is_encoder(path) else path
-    numbers = complete_versions(path)
-    if numbers:
-        return os.path.join(path, str(numbers[-1]))
-    check_reads_texts(path)
-    return None
+    version = highest_or_own(path)
+    return None if version == path and model_file(path) == SAVED_MODEL_FILE and _is_encoder(path) else version
 
 
 def _is_encoder(folder: str) -> bool:

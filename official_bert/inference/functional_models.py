@@ -19,8 +19,9 @@ from official_bert.checkpoints.hdf5 import list_datasets
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.serving.exports import DESCRIPTION_FILE, write_description
+from official_bert.serving.exports import write_description
 from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors
+from official_bert.serving.versions import DESCRIPTION_FILE
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TaskRow

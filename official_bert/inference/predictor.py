@@ -1,31 +1,24 @@
 """`Predictor`: loads a trained model once and predicts from Python."""
 
-import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from official_bert.checkpoints.locate import BEST_FOLDER
-from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.inference import finished_runs
-from official_bert.inference.functional_models import KERAS, folder_of_model, is_functional, load_functional
-from official_bert.inference.sentence_head import find_head
-from official_bert.inference.text_encoder import TextEncoder
-from official_bert.modeling.encoder_options import UNPADDED
-from official_bert.serving.exports import description
-from official_bert.serving.servable import EXAMPLES, MOST_CELLS, NUM_POSITIONS, TEXT, Servable
+from official_bert.serving.engine_model import EngineModel
+from official_bert.serving.signatures import MOST_CELLS, TEXT
+from official_bert.serving.versions import engine_version
 from official_bert.support import files
-from official_bert.support.errors import UserError, format_names, plain_message
-from official_bert.tasks.multiple_choice.servable import CHOICES, joined_choices
-from official_bert.tasks.sentence_encoder.servable import VECTORS
-from official_bert.tasks.task_registry import TASKS
+from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.multiple_choice.reader import CHOICES, joined_choices
+from official_bert.tasks.sentence_encoder.reader import VECTORS
 from official_bert.tokenization.sequences import batches_by_length
-from official_bert.training.devices import AUTO, NONE, dtype_policy, require_backend
+
+if TYPE_CHECKING:
+    from official_bert.serving.servable import Servable
 
 _BATCH_SIZE = 32
 _NUM_SPECIALS = 4  # maximum number of positions of a pair that are not of its texts
@@ -60,6 +53,7 @@ class Predictor:
         bert_config_file: str | os.PathLike[str] | None = None,
         mixed_precision: str = "none",
         top_k: int | None = None,
+        engine: str | None = None,
         **text_settings: bool | str | None,
     ):
         """Load a model.
@@ -78,6 +72,7 @@ class Predictor:
             "bfloat16", "float16", or "auto" for the fastest on this machine. An export computes in float32.
           top_k: for an output folder of pretraining or question answering, the number of words for each [MASK], or of
             answers; 5 by default.
+          engine: for an export for ONNX, the program that computes it, "onnxruntime" (the default) or "openvino".
           **text_settings: for the output folder of pretraining, arguments of `FullTokenizer`, such as `do_lower_case`;
             other scripts record them.
 
@@ -85,80 +80,48 @@ class Predictor:
           UserError: there is no model at the path, or it cannot be loaded.
         """
         TextSettings(**text_settings)  # refuses other names
-        path = folder_of_model(files.local_folder(os.fspath(path)))
+        path = files.local_folder(os.fspath(path))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),
             **text_settings,
         }
+        choices = {"use_best_checkpoint": use_best_checkpoint, "mixed_precision": mixed_precision, "top_k": top_k}
         changes = {name: value for name, value in changes.items() if value is not None}
-        version = finished_runs.find_version(path)
-        unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
-        unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO)) + ["top_k"] * (top_k is not None)
-        if unused and (version or is_functional(path)):
-            kind = "an export" if version else "a functional model"
-            raise UserError(f"{version or path} is {kind}, which has all its files; leave out {format_names(unused)}")
-        if version is not None:
-            self._source, self._task, self._names = finished_runs.load_exported(version)
-            self._predict = self._source.signatures[TEXT]
-            said = description(version)
-            self._num_positions = said.get(NUM_POSITIONS, said.get("max_seq_length", self._config.max_length))
+        check = functools.partial(_check_unused, changes, **choices)
+        if version := engine_version(path):
+            check(f"{version} is an export")
+            self._model: Any = EngineModel(version, engine=engine)
             return
-        require_backend("Predictor")
-        choices = {
-            "use_best_checkpoint": use_best_checkpoint,
-            "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
-        }
-        run = finished_runs.find_run(path)
-        if top_k is not None:
-            changes |= {"export_top_k": top_k, "do_export": True, "export_dir": path}  # the flag needs the others
-            if not (run and hasattr(run.task.config_class, "export_top_k")):
-                raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
-        if functional := load_functional(path):
-            self._use(functional)
-        elif run:
-            folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-            self._use(finished_runs.load(run, changes=changes, **choices), folder)
-        else:
-            self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
+        if engine is not None:
+            raise UserError(f"engine={engine} reads exports with export_format=onnx, and {path} is none")
+        from official_bert.inference import tensorflow_model
+
+        self._model = tensorflow_model.load(path, changes, check, **choices)
 
     @classmethod
-    def from_servable(cls, servable: Servable) -> "Predictor":
+    def from_servable(cls, servable: "Servable") -> "Predictor":
         """Create a predictor from a loaded model."""
-        predictor = cls.__new__(cls)
-        predictor._use(servable)
-        return predictor
+        from official_bert.inference.tensorflow_model import TensorFlowModel
 
-    _config = BertConfig(vocab_size=1)  # an export does not tell its sizes; these are BERT-Base's
-    # None where the kind of model does not have it.
-    _task = None
-    _text_encoder = None
-    _names: Sequence[str] = ()
-    _takes_one_text = False
+        predictor = cls.__new__(cls)
+        predictor._model = TensorFlowModel.of_servable(servable)
+        return predictor
 
     @property
     def task(self) -> str | None:
         """The name of its task, such as "classification"; None for an encoder without a task."""
-        return self._task and self._task.name
+        return self._model.task
 
     @property
     def text_names(self) -> list[str]:
         """The names of an example's texts; empty for an encoder without a task."""
-        return list(self._names)
+        return list(self._model.text_names)
 
     @property
     def returns_vectors(self) -> bool:
         """True for a sentence encoder, whose answer to a text is its vector."""
-        return self._task is not None and VECTORS in self._predict.structured_outputs
-
-    def _use(self, servable: Servable, path: str | None = None) -> None:
-        self._source = servable  # keeps the weights and tables alive
-        self._task = TASKS.get(servable.task, KERAS)
-        self._predict, self._config = servable.signature(TEXT), servable.bert_config
-        self._num_positions = servable.num_example_positions
-        self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
-        head = None if path is None else find_head(path, servable.encoder)
-        self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
+        return self.task is not None and VECTORS in self._model.outputs[TEXT]
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
         """Predict.
@@ -184,26 +147,29 @@ class Predictor:
         Raises:
           UserError: the texts do not have the form that the model takes.
         """
-        if self._task is None:
+        if self.task is None:
             raise UserError(_NO_TASK)
         if isinstance(texts, (str, tuple)):
             return self([texts])[0]
         _check_is_list(texts)
-        rows = [_row(self._names, number, text, self._takes_one_text) for number, text in enumerate(texts)]
+        rows = [
+            _row(self._model.text_names, number, text, self._model.takes_one_text) for number, text in enumerate(texts)
+        ]
         return self._results(rows, _BATCH_SIZE)
 
     def _results(self, rows: Sequence[tuple[str, ...]], batch_size: int) -> list[Any]:
         """Predict texts of similar length together, as many as `batch_size` or the size of the model allow."""
 
         def most_rows(num_characters: int) -> int:
-            num_positions = min(num_characters, self._num_positions)  # a wordpiece has a character or more
-            return max(min(batch_size, self._config.most_sequences(num_positions), MOST_CELLS // num_characters), 1)
+            num_positions = min(num_characters, self._model.num_positions)  # a wordpiece has a character or more
+            most = self._model.config.most_sequences(num_positions)
+            return max(min(batch_size, most, MOST_CELLS // num_characters), 1)
 
         results: list[Any] = [None] * len(rows)
         for batch in batches_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows):
             columns = zip(*(rows[row] for row in batch), strict=True)
-            inputs = dict(zip(self._names, map(_encoded, columns), strict=True))
-            found = self._task.servable_module.results(_arrays(self._predict(**inputs)))
+            texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
+            found = self._model.results(self._model.answer(texts))
             for row, result in zip(batch, found, strict=True):
                 results[row] = result
         return results
@@ -221,25 +187,17 @@ class Predictor:
         Raises:
           UserError: a record does not fit the model, or this is an encoder without a task.
         """
-        if self._task is None:
+        if self.task is None:
             raise UserError(_NO_TASK)
-        results, size = [], min(_BATCH_SIZE, self._config.most_sequences(self._num_positions))
+        results, size = [], min(_BATCH_SIZE, self._model.config.most_sequences(self._model.num_positions))
         for start in range(0, len(records), size):
-            some = list(records[start : start + size])
-            try:
-                arrays = _arrays(self._predict_examples(examples=tf.constant(some, tf.string)))
-            except tf.errors.InvalidArgumentError as error:
-                raise UserError(f"it does not fit the model: {plain_message(error)}") from error
-            if set(arrays) == set(self._predict.structured_outputs):
-                results += self._task.servable_module.results(arrays)
+            arrays = self._model.answer_records(list(records[start : start + size]))
+            if set(arrays) == set(self._model.outputs[TEXT]):
+                results += self._model.results(arrays)
             else:
-                results += [{name: values[row] for name, values in arrays.items()} for row in range(len(some))]
+                num_records = len(records[start : start + size])
+                results += [{name: values[row] for name, values in arrays.items()} for row in range(num_records)]
         return results
-
-    @functools.cached_property
-    def _predict_examples(self) -> Any:
-        is_export = not isinstance(self._source, Servable)
-        return self._source.signatures[EXAMPLES] if is_export else self._source.signature(EXAMPLES)
 
     def embed(
         self,
@@ -277,22 +235,28 @@ class Predictor:
         if self.returns_vectors and pooling is None:
             if max_seq_length is not None:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
-            rows = [_row(self._names, number, text) for number, text in enumerate(texts)]
-            width = self._predict.structured_outputs[VECTORS].shape[1]
+            rows = [_row(self._model.text_names, number, text) for number, text in enumerate(texts)]
+            width = self._model.outputs[TEXT][VECTORS].shape[1]
             return np.array(self._results(rows, batch_size), np.float32).reshape(-1, width)
-        if self._text_encoder is None:
+        if self._model.text_encoder is None:
             raise UserError(
                 "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"
                 if self.returns_vectors
                 else "an export only predicts its task; for vectors give the run's folder"
             )
-        return self._text_encoder.embed(
+        return self._model.text_encoder.embed(
             list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
         )
 
 
-def _arrays(outputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {name: values.numpy() for name, values in outputs.items()}
+def _check_unused(
+    changes: Collection[str], model: str, *, use_best_checkpoint: bool, mixed_precision: str, top_k: int | None
+) -> None:
+    """Raise UserError if arguments for output folders are given with a model that has all its files."""
+    unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
+    unused += ["mixed_precision"] * (mixed_precision not in ("none", "auto")) + ["top_k"] * (top_k is not None)
+    if unused:
+        raise UserError(f"{model}, which has all its files; leave out {format_names(unused)}")
 
 
 def _check_is_list(texts: Any) -> None:
@@ -323,9 +287,9 @@ def _row(
     return tuple(text)
 
 
-def _encoded(texts: Iterable[str]) -> tf.Tensor:
+def _encoded(texts: Iterable[str]) -> list[bytes]:
     # As in the reference, lone surrogates, which UTF-8 cannot encode, are dropped.
-    return tf.constant([text.encode("utf-8", "ignore") for text in texts])
+    return [text.encode("utf-8", "ignore") for text in texts]
 
 
 def as_json(result: Any) -> Any:

@@ -417,9 +417,12 @@ class MultipleChoiceModel(EncoderModel):
 
     def _pooled(self, inputs: EncoderInputs, training):
         """Return the pooled output of each sequence: [..., S] to [..., D]."""
+        is_trained = training and self.encoder.trainable
+        if len(inputs.input_ids.shape) == 2:  # LiteRT's converter needs to see the shape
+            return self.encoder.pool(inputs, training=is_trained)
         shape = ops.shape(inputs.input_ids)
         flat = EncoderInputs(*(ops.reshape(tensor, (-1, shape[-1])) for tensor in inputs))
-        pooled = self.encoder.pool(flat, training=training and self.encoder.trainable)
+        pooled = self.encoder.pool(flat, training=is_trained)
         return ops.reshape(pooled, (*shape[:-1], self.encoder.config.hidden_size))
 
     def _scores(self, features, is_real, training):

@@ -74,8 +74,9 @@ class Command:
     check: Callable[[Any], object] | None = None
     prepare: Callable[[Any], Any] | None = None  # like `check`; it returns what it has read, for `run`
     positional: Sequence[str] = ()  # the flags whose values may be given in this order without their names
-    # whether to import TensorFlow, quietly, before `run` is called; remote files always need it
-    uses_tensorflow: bool = True
+    # whether to import TensorFlow, quietly, before `run` is called, also as a function of the config; remote files
+    # always need it
+    uses_tensorflow: bool | Callable[[Any], bool] = True
     # whether the last value of a flag that is given twice counts, as in the scripts of 2018; otherwise, an error
     last_value_counts: bool = False
 
@@ -118,7 +119,8 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             if command.check:
                 command.check(config)
             prepared = [command.prepare(config)] if command.prepare else []
-            if command.uses_tensorflow:
+            uses = command.uses_tensorflow
+            if uses(config) if callable(uses) else uses:
                 _import_tensorflow()
             command.run(config, *prepared)
 

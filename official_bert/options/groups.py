@@ -352,6 +352,15 @@ class EvaluationOptions(Options):
     )
 
 
+def engine_option() -> Any:
+    return option(
+        None,
+        "Program that computes an export for ONNX; by default onnxruntime.",
+        choices=("onnxruntime", "openvino"),
+        group="rarely needed",
+    )
+
+
 @options(group="export", affects="nothing")
 class VersionOptions(Options):
     """Flags for the next version of an exported model."""
@@ -361,8 +370,8 @@ class VersionOptions(Options):
     )
     export_format: str = option(
         "saved_model",
-        "saved_model for servers, with raw text as input; with ids as input, tflite for LiteRT on phones and onnx for "
-        "ONNX Runtime and OpenVINO.",
+        "saved_model for TensorFlow and TensorFlow Serving; tflite for LiteRT and onnx for ONNX Runtime and OpenVINO, "
+        "which `serve` and `predict` use without TensorFlow. The model of these reads ids; its tokenizer is beside it.",
         choices=tuple(_PRECISIONS),
     )
     export_precision: str = option(

@@ -22,11 +22,11 @@ from starlette.responses import JSONResponse, Response
 import official_bert
 from official_bert.serving import text_answers
 from official_bert.serving.batching import Hold, QueueFullError, TooLargeError
-from official_bert.serving.exports import description
 from official_bert.serving.rest_format import RequestError, quoted, read_object
 from official_bert.serving.served_model import ServedVersion
 from official_bert.serving.text_answers import EmptyError, FieldError, TooLongError, TooManyError, WrongModelError
-from official_bert.tokenization.graph_operations import MOST_BYTES
+from official_bert.serving.versions import description
+from official_bert.tokenization.sequences import MOST_BYTES
 
 _REMEDY = (
     "has token ids, which the client took from its own vocabulary; send texts (LangChain: OpenAIEmbeddings("

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -22,29 +23,30 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
-from official_bert.serving.servable import IDS_SCHEMA, METHODS, Servable
+from official_bert.serving.saved_model import READS_SPLIT_TEXTS
+from official_bert.serving.servable import IDS_SCHEMA, Servable
+from official_bert.serving.signatures import METHODS, SERVING_DEFAULT, TEXT, TOKENIZE
+from official_bert.serving.versions import (
+    ASSETS_FOLDER,
+    CHECKSUMS_FILE,
+    DESCRIPTION_FILE,
+    LIMITS,
+    LITE_FILE,
+    ONNX_FILE,
+    OUTPUTS,
+    check_is_no_version,
+    versions,
+)
 from official_bert.serving.warmup import WARMUP_FILE, write_warmup
-from official_bert.support import files, text_files, writing
+from official_bert.support import files, writing
 from official_bert.support.console import filtered_stderr
-from official_bert.support.errors import UserError, folder_of_tensorflow_text, plain_message, require
+from official_bert.support.errors import UserError, plain_message, require
 from official_bert.support.files import fault_point
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.tokenizer_files import content_of_copy, tokenizer_kinds
+from official_bert.tokenization.tokenizer_files import content_of_copy
 
 if TYPE_CHECKING:
     import onnx
-
-SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
-ASSETS_FOLDER = "assets"
-DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
-
-READS_SPLIT_TEXTS = "%s reads texts that are split already, by morphemes=%s: send tokenizer.split_text(text)"
-
-# The programs that read the models without a tokenizer.
-_READERS_OF_IDS = {LITE_FILE: "LiteRT", ONNX_FILE: "ONNX Runtime"}
-
-# Exceptions of `tf.saved_model.load` for corrupt exports without checksums.
-_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
@@ -73,7 +75,7 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def check_export_dir(export_dir: str) -> None:
     """Check the version folder before any long computation; it need not exist yet."""
     files.check_name(export_dir)
-    _check_is_no_version(export_dir)
+    check_is_no_version(export_dir)
     if files.is_remote(export_dir):
         return
     folder = os.path.abspath(export_dir)
@@ -85,68 +87,13 @@ def check_export_dir(export_dir: str) -> None:
         raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
 
 
-def _check_is_no_version(export_dir: str) -> None:
-    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, *_READERS_OF_IDS)):
-        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
-
-
-def versions(export_dir: str) -> list[int]:
-    """Return the version numbers in a folder, in ascending order."""
-    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders end in a slash
-    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
-
-
-def complete_versions(export_dir: str) -> list[int]:
-    """Return the numbers of versions with a model, in ascending order."""
-    return [
-        number
-        for number in versions(export_dir)
-        if files.exists(os.path.join(export_dir, str(number), SAVED_MODEL_FILE))
-    ]
-
-
-def highest_version(export_dir: str) -> int:
-    _check_is_no_version(export_dir)
-    if numbers := complete_versions(export_dir):
-        return numbers[-1]
-    check_reads_texts(export_dir)
-    raise UserError(f"export_dir={export_dir} contains no exported version (a folder named by a number, such as 1)")
-
-
-def check_reads_texts(path: str) -> None:
-    """Check that a folder, or its highest version, is not an export that only LiteRT or ONNX Runtime can read."""
-    for folder in (path, *(os.path.join(path, str(number)) for number in versions(path)[-1:])):
-        for name, reader in _READERS_OF_IDS.items():
-            if files.exists(os.path.join(folder, name)):
-                raise UserError(
-                    f"{folder} is for {reader} and reads ids, not texts; export with export_format=saved_model"
-                )
-
-
-def load_version(folder: str) -> Any:
-    check_whole(folder)
-    if morphemes := description(folder).get("morphemes"):
-        logging.warning(READS_SPLIT_TEXTS, folder, morphemes)
-    kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
-    models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
-    if any(files.exists(os.path.join(folder, ASSETS_FOLDER, name)) for name in models):
-        folder_of_tensorflow_text("a SentencePiece model in a SavedModel")
-        importlib.import_module("tensorflow_text")  # registers the tokenization operation
-    try:
-        return tf.saved_model.load(folder)
-    except tf.errors.ResourceExhaustedError:
-        raise
-    except _LOADING_ERRORS as error:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
-
-
 def _write_version(
     export_dir: str,
     servable: Servable,
     *,
     save: Callable[[str], None],
     add: Callable[[str], None] = lambda folder: None,
+    **details: Any,
 ) -> str:
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
@@ -156,7 +103,7 @@ def _write_version(
         with writing.new_folder(os.path.join(export_dir, "version")) as partial:
             save(partial)
             fault_point("describe")
-            write_description(partial, servable)
+            write_description(partial, servable, **details)
             with files.open_file(_path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
                 sink.write(content_of_copy(vocabulary.source))
             _write_checksums(partial)
@@ -168,53 +115,36 @@ def _write_version(
 
 
 def _write_model_file(export_dir: str, servable: Servable, name: str, content: bytes) -> str:
-    """Write the next version of a model that is one file; see `_write_version`."""
+    """Write the next version of a model that is one file; see `_write_version`.
+
+    Beside it are the tokenizer's files and all else that its reader needs; see `EngineModel`.
+    """
+    signatures = {key: servable.signature(key).structured_outputs for key in (SERVING_DEFAULT, TEXT, TOKENIZE)}
+    outputs = {
+        key: {output: [np.dtype(spec.dtype.as_numpy_dtype).name, list(spec.shape)] for output, spec in specs.items()}
+        for key, specs in signatures.items()
+    }
 
     def save(folder: str) -> None:
         with files.open_file(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
 
-    path = _write_version(export_dir, servable, save=save)
+    sizes = {LIMITS: servable.limits, "most_positions": servable.most_positions}
+    path = _write_version(export_dir, servable, save=save, **{OUTPUTS: outputs}, **sizes)
     logging.info("exported %s, %.1f MB", os.path.join(path, name), len(content) / 1e6)
     return path
 
 
-def check_whole(folder: str) -> None:
-    """Verify the checksums of the files of a version.
-
-    TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
-    file, as written by other programs, are not checked.
-    """
-    path = os.path.join(folder, CHECKSUMS_FILE)
-    if not files.exists(path):
-        return
-    for name, checksum in text_files.read_json(path, "file of checksums").items():
-        part = os.path.join(folder, name)
-        if not files.exists(part):
-            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
-        if files.sha256(part) != checksum:
-            raise UserError(
-                f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
-                "again, or copy it once more"
-            )
-
-
-def write_description(folder: str, servable: Servable) -> None:
+def write_description(folder: str, servable: Servable, **details: Any) -> None:
     content = {
         "task": servable.task,
         "max_seq_length": servable.max_seq_length,
         "text_names": servable.text_names,
         **servable.text_settings.recorded,
-        **({"reads": "texts that are split into words"} if servable.text_settings.morphemes else {}),
         **servable.details,
+        **details,
     }
     _write_json(os.path.join(folder, DESCRIPTION_FILE), content)
-
-
-def description(folder: str) -> dict[str, Any]:
-    """Read a version's description; empty if another program or an earlier version of this package wrote it."""
-    path = os.path.join(folder, DESCRIPTION_FILE)
-    return text_files.read_json(path, "description of the export") if files.exists(path) else {}
 
 
 def _write_checksums(folder: str) -> None:
@@ -279,7 +209,8 @@ def write_export(export_dir: str, servable: Servable) -> str:
     def add_warmup(folder: str) -> None:
         write_warmup(_path_with_parents(folder, *WARMUP_FILE), name, servable)
 
-    path = _write_version(export_dir, servable, save=save, add=add_warmup)
+    split = {"reads": "texts that are split into words"} if morphemes else {}
+    path = _write_version(export_dir, servable, save=save, add=add_warmup, **split)
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
     return path
@@ -304,7 +235,7 @@ def _quoted(text: str) -> str:
 
 
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
-    """Write the next version of a model as `model.tflite`, without its tokenizer and string outputs.
+    """Write the next version of a model as `model.tflite`, which reads ids and returns no strings.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the
     model's maximum. The encoder must compute padding, because shapes must not depend on ids. With the precision
@@ -397,7 +328,7 @@ def _quantized(model: "onnx.ModelProto") -> "onnx.ModelProto":
         return onnx.load(path)
 
 
-# Functions that write models without a tokenizer, by `export_format`.
+# Functions that write models for engines, by `export_format`.
 _WRITERS = {"tflite": write_lite, "onnx": write_onnx}
 
 

@@ -41,7 +41,7 @@ from tensorflow_serving.apis.status_pb2 import StatusProto
 
 from official_bert.serving.batching import MOST_BYTES, Arrays, Hold, QueueFullError, TooManyBytesError
 from official_bert.serving.rest_format import (
-    InputType,
+    ArraySpec,
     MessageError,
     RequestError,
     check_names,
@@ -51,8 +51,8 @@ from official_bert.serving.rest_format import (
     read_message,
     read_varint,
 )
-from official_bert.serving.servable import SERVING_DEFAULT
 from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.signatures import SERVING_DEFAULT
 from official_bert.support.errors import format_names
 
 _METADATA = "signature_def"  # the only metadata there is
@@ -285,11 +285,11 @@ def _read_predict(request: PredictRequest, version: ServedVersion) -> tuple[str,
     if len(set(wanted)) < len(wanted):
         raise RequestError("output_filter must name each output once")
     check_names(request.inputs, signature.inputs)
-    inputs = {name: _array(name, request.inputs[name], kind, version) for name, kind in signature.input_types.items()}
+    inputs = {name: _array(name, request.inputs[name], kind, version) for name, kind in signature.inputs.items()}
     return signature.name, wanted, inputs
 
 
-def _array(name: str, tensor: TensorProto, input_type: InputType, version: ServedVersion) -> np.ndarray:
+def _array(name: str, tensor: TensorProto, input_type: ArraySpec, version: ServedVersion) -> np.ndarray:
     """Return a tensor as an array, without allocating more than its bytes allow.
 
     As in TensorFlow, a single value stands for all, and none for zeros; they are not copied.

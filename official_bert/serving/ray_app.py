@@ -5,14 +5,14 @@
 
 import os
 
-import tensorflow as tf
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ray import serve
 from starlette.applications import Starlette
 
 from official_bert.options.groups import BatchingSettings
-from official_bert.serving.served_model import ServedModel
+from official_bert.serving.served_model import EngineOptions, ServedModel
 from official_bert.serving.server import BatchMetrics, make_app
+from official_bert.serving.versions import engine_version
 from official_bert.support import files
 
 
@@ -60,8 +60,13 @@ _apps: list[Starlette] = []  # of the replica that this process starts
 
 def _start(arguments: ExportArguments) -> ServedModel:
     """Load the version, replay its warm-up requests, and make the replica's application."""
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
-    served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics())
+    num_threads = arguments.tensorflow_intra_op_parallelism
+    if engine_version(arguments.export_dir) is None:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+    options = EngineOptions(num_threads=num_threads)
+    served = ServedModel(arguments.export_dir, arguments.batching, BatchMetrics(), options=options)
     served.start_watching()
     _apps.append(make_app(served, arguments.served_name, accept_token_ids=arguments.accept_token_ids))
     return served

@@ -8,15 +8,17 @@ names end in `_bytes`.
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
-from tensorflow.core.example.example_pb2 import Example
-from tensorflow.core.example.feature_pb2 import Feature
 
+from official_bert.serving.signatures import ArraySpec, RequestError
 from official_bert.support.errors import format_names
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.message import Message
+    from tensorflow.core.example.feature_pb2 import Feature
 
 _ROWS, _COLUMNS = "instances", "inputs"
 _MOST_SHOWN = 200  # maximum length of client data in messages
@@ -25,11 +27,7 @@ _SMALL_MESSAGE = 1 << 16  # bytes of a protocol buffer that is parsed at once
 # Number of values that take as much memory as any field of a parsed protocol buffer, and as a message in it.
 _FIELD_COST, _MESSAGE_COST = 8, 64
 
-AnyMessage = TypeVar("AnyMessage", bound=Message)
-
-
-class RequestError(ValueError):
-    """A client error; the message describes it."""
+AnyMessage = TypeVar("AnyMessage", bound="Message")
 
 
 class MessageError(RequestError):
@@ -38,11 +36,6 @@ class MessageError(RequestError):
 
 class NamesError(RequestError):
     """The request's inputs differ from those of the signature."""
-
-
-class InputType(NamedTuple):
-    dtype: np.dtype  # the type; object for strings
-    rank: int  # number of dimensions
 
 
 class JsonRequest(NamedTuple):
@@ -118,6 +111,8 @@ def _has_more_values(body: bytes, most_values: int) -> bool:
 
 def read_message(kind: type[AnyMessage], content: bytes, most_values: int) -> AnyMessage:
     """Parse a protocol buffer; reject too many values before parsing: two bytes can become a message of 200."""
+    from google.protobuf.message import DecodeError
+
     try:
         if len(content) > _SMALL_MESSAGE and _cost(kind.DESCRIPTOR, content, most_values) > most_values:
             raise RequestError(f"the request has more than {most_values} values")
@@ -126,8 +121,11 @@ def read_message(kind: type[AnyMessage], content: bytes, most_values: int) -> An
         raise MessageError(f"the request is not a serialized {kind.DESCRIPTOR.full_name}") from error
 
 
-def _cost(kind: Descriptor, content: bytes, most: int) -> int:
+def _cost(kind: "Descriptor", content: bytes, most: int) -> int:
     """Estimate the memory of a parsed message in values; stop above `most`."""
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import DecodeError
+
     cost, pending = 0, [(kind, 0, len(content))]
     while pending:
         kind, position, end = pending.pop()
@@ -174,13 +172,17 @@ def _serialized(name: str, features: Any) -> bytes:
     """Return an object of features as a serialized tf.Example; two of them, one after the other, are one Example."""
     if not isinstance(features, dict):
         raise RequestError(f"{name} must be an object of features")
+    from tensorflow.core.example.example_pb2 import Example
+
     example = Example()
     for key, value in features.items():
         example.features.feature[key.encode("utf-8", "ignore")].CopyFrom(_feature(key, value))
     return example.SerializeToString()
 
 
-def _feature(name: str, value: Any) -> Feature:
+def _feature(name: str, value: Any) -> "Feature":
+    from tensorflow.core.example.feature_pb2 import Feature
+
     values = value if isinstance(value, list) else [value]
     feature, kinds = Feature(), set(map(type, values))
     try:
@@ -197,7 +199,7 @@ def _feature(name: str, value: Any) -> Feature:
     return feature
 
 
-def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:
+def request_arrays(request: JsonRequest, types: Mapping[str, ArraySpec], most_examples: int) -> dict[str, np.ndarray]:
     columns = _columns(request, list(types), most_examples)
     check_names(columns, types)
     return {name: _array(name, columns[name], input_type, most_examples) for name, input_type in types.items()}
@@ -265,7 +267,7 @@ def _is_bytes(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"b64"}
 
 
-def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> np.ndarray:
+def _array(name: str, value: Any, input_type: ArraySpec, most_examples: int) -> np.ndarray:
     rank, first = 0, value
     while isinstance(first, list):
         rank, first = rank + 1, first[0] if first else None

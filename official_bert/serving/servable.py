@@ -11,8 +11,18 @@ from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.batching import LENGTH_OF_ATTENTION
 from official_bert.serving.export_stack import ExportStack
+from official_bert.serving.signatures import (
+    EXAMPLES,
+    MOST_CELLS,
+    SERVING_DEFAULT,
+    SERVING_INT64,
+    SIGNATURES,
+    TEXT,
+    TOKENIZE,
+)
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph_operations import MOST_BYTES, in_batches
+from official_bert.tokenization.graph_operations import in_batches
+from official_bert.tokenization.sequences import MOST_BYTES
 
 Tensors = dict[str, tf.Tensor]
 
@@ -20,15 +30,6 @@ Tensors = dict[str, tf.Tensor]
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
 MOST_POSITIONS = 1 << 14  # computed together, unless one row has more
-MOST_CELLS = 1 << 21  # maximum size of an output table, unless that of one text of the longest length is larger
-
-SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
-SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
-# Signatures of some models: for the methods of TensorFlow Serving with tf.Examples, by name, and for tokens.
-METHODS = {"classify": "tensorflow/serving/classify", "regress": "tensorflow/serving/regress"}
-CLASSIFY, REGRESS = METHODS
-NUM_POSITIONS = "num_example_positions"  # in the description of an export, if its examples have several windows
-TOKEN_VECTORS = "token_vectors"
 
 
 class Servable(tf.Module):
@@ -59,6 +60,7 @@ class Servable(tf.Module):
         self._run_model = lambda inputs: model(inputs, training=False)
         self._run_encoder = lambda inputs: model.encoder(inputs, training=False)
         self._encoder = lambda: model.encoder
+        self._details = dict
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
         self._output_specs = lambda: predict.get_concrete_function().structured_outputs
@@ -74,15 +76,20 @@ class Servable(tf.Module):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Further values for the description of an export, as JSON."""
-        return {}
+        """Further values for the description of an export, as JSON: those of the task's reader."""
+        return self._details()
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """The number of values of each input."""
+        return {field.name: field.below for field in self.example_schema.fields}
 
     @property
     def encoder(self) -> BertEncoder:
         return self._encoder()
 
     @property
-    def _most_positions(self) -> int:
+    def most_positions(self) -> int:
         """Maximum number of positions that `predict` reads."""
         return self.bert_config.max_length
 
@@ -183,7 +190,7 @@ class Servable(tf.Module):
 
     def _check_table_of_positions(self, num_rows: tf.Tensor, length: tf.Tensor, width: int) -> tf.Tensor:
         """Fail if values of a width for each position, int64 scalars, would be too many for a response."""
-        return check_table_size(num_rows, length[tf.newaxis] * width, largest_row=self._most_positions * width)
+        return check_table_size(num_rows, length[tf.newaxis] * width, largest_row=self.most_positions * width)
 
     def predict_in_batches(self, ids: Tensors, specs: Mapping[str, tf.TensorSpec]) -> Tensors:
         """Predict a limited number of rows at a time, so that many need no more memory than a few.
@@ -223,8 +230,8 @@ class Servable(tf.Module):
         length, limits = tf.shape(inputs["input_ids"])[1], {field.name: field for field in self.example_schema.fields}
         checks = [
             tf.debugging.Assert(
-                (length > 0) & (length <= self._most_positions),
-                [f"input_ids must have from 1 to {self._most_positions} positions, but has", length],
+                (length > 0) & (length <= self.most_positions),
+                [f"input_ids must have from 1 to {self.most_positions} positions, but has", length],
             )
         ]
         for name, values in inputs.items():

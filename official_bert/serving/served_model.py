@@ -9,38 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
-from google.protobuf import json_format
-from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.sentence_modules import SPLADE_POOLINGS
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import UNOBSERVED, Admission, Arrays, Batcher, BatchObserver
-from official_bert.serving.exports import (
-    SAVED_MODEL_FILE,
-    complete_versions,
-    description,
-    highest_version,
-    load_version,
-)
 from official_bert.serving.rest_format import (
-    InputType,
     JsonRequest,
-    MessageError,
     NamesError,
     RequestError,
     answer_body,
     quoted,
     read_examples,
-    read_message,
     read_request,
     request_arrays,
 )
-from official_bert.serving.servable import (
+from official_bert.serving.signatures import (
     CLASSIFY,
     EXAMPLES,
     METHODS,
@@ -49,8 +36,16 @@ from official_bert.serving.servable import (
     SERVING_DEFAULT,
     TEXT,
     TOKENIZE,
+    LoadedExport,
+    Signature,
 )
-from official_bert.serving.warmup import WARMUP_FILE, least_requests
+from official_bert.serving.versions import (
+    SAVED_MODEL_FILE,
+    complete_versions,
+    description,
+    highest_version,
+    model_file,
+)
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 
@@ -60,39 +55,14 @@ _Files = list[tuple[str, int, int]]  # path, bytes and time of modification of e
 _POLL_SECONDS = 1.0
 _SMALL = 1 << 16  # request bytes or response values that the event loop handles itself
 _VALUES_PER_EXAMPLE = 1 << 11  # per request: three inputs of 512 positions, and some margin
-_MOST_IN_AN_EXAMPLE = 1 << 17  # values of a tf.Example
 _IDS = ""  # the batcher of ids from the signature `tokenize`, beside those of the signatures
 
 
-class Signature:
-    """A signature of a loaded version."""
+class EngineOptions(NamedTuple):
+    """How an engine computes an export for LiteRT, ONNX Runtime or OpenVINO; see `open_engine`."""
 
-    def __init__(self, name: str, function: Any):
-        self.name, self._function = name, function
-        # the specification of each input
-        self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
-        self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)  # the specification of each output
-        self.input_types = {
-            name: InputType(np.dtype(spec.dtype.as_numpy_dtype), spec.shape.rank) for name, spec in self.inputs.items()
-        }
-
-    @property
-    def is_joining(self) -> bool:
-        """True if an output's shape does not depend on the other rows of a batch."""
-        return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
-
-    @property
-    def most_rows(self) -> int:
-        """Maximum number of examples in a response; of tables whose shape depends on texts, the graph takes care."""
-        widths = (spec.shape[1:].num_elements() or 1 for spec in self.outputs.values())
-        return max(MOST_CELLS // max(widths, default=1), 1)
-
-    def compute(self, inputs: Arrays) -> Arrays:
-        if self.name in (EXAMPLES, *METHODS):
-            for number, value in enumerate(*inputs.values()):
-                _check_example(number, value)
-        outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
-        return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel does not preserve order
+    engine: str | None = None
+    num_threads: int = 1  # per request
 
 
 class ServedVersion:
@@ -106,30 +76,33 @@ class ServedVersion:
         executor: ThreadPoolExecutor,
         reader: ThreadPoolExecutor,
         observer: BatchObserver,
+        options: EngineOptions,
     ):
         """Load a version and warm up the signatures that are asked first; `warm_up_next` warms up the others."""
         self.number, self.folder = number, os.path.join(export_dir, str(number))
         self.settings, self._reader, self.load_time = settings, reader, int(time.time())
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
-        self._export = load_version(self.folder)  # keeps the weights alive
+        self._export = export = _load_export(self.folder, options)
         # whether vectors have a weight for each token of the vocabulary
-        self.is_sparse = description(self.folder).get("pooling") in SPLADE_POOLINGS
+        said = description(self.folder)
+        self.is_sparse = said.get("pooling") in SPLADE_POOLINGS
+        # whether texts must be split into words before, since TensorFlow has no operations for it
+        self.reads_split_texts = model_file(self.folder) == SAVED_MODEL_FILE and bool(said.get("morphemes"))
         # signatures by name
-        self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
+        self.signatures = export.signatures
 
         def batcher(signature: Signature, lengths: Callable[[Arrays], np.ndarray] | None = None) -> Batcher:
             if not (signature.is_joining and settings.is_batching):
                 lengths = None
-            options = {"is_joining": signature.is_joining, "lengths": lengths, "observer": observer}
-            return Batcher(signature.compute, settings, executor, **options)
+            how = {"is_joining": signature.is_joining, "lengths": lengths, "observer": observer}
+            return Batcher(signature.compute, settings, executor, **how)
 
         self._batchers = {name: batcher(signature) for name, signature in self.signatures.items()}
         if SERVING_DEFAULT in self.signatures:
             self._batchers[_IDS] = batcher(self.signatures[SERVING_DEFAULT], _used_positions)
-        self.definitions = self._definitions()  # the signatures in TensorFlow Serving's metadata format
-        warmup_file = os.path.join(self.folder, *WARMUP_FILE)
-        first, self._cold = least_requests(warmup_file) if files.exists(warmup_file) else ({}, {})
+        self.definitions = export.definitions  # the signatures in TensorFlow Serving's metadata format
+        first, self._cold = export.first_requests, dict(export.later_requests)
         with ThreadPoolExecutor(settings.num_batch_threads) as threads:
             list(threads.map(self._warm_up, first, first.values()))
 
@@ -141,8 +114,8 @@ class ServedVersion:
     def _warm_up(self, name: str, inputs: Arrays) -> None:
         try:
             self.signature(name).compute(inputs)
-        except (RequestError, TypeError, ValueError, tf.errors.OpError) as error:
-            reason = _reason(error) if isinstance(error, tf.errors.OpError) else plain_message(error)
+        except Exception as error:  # of any kind: the file may be of another model
+            reason = plain_message(error)
             message = (
                 "%s: the warm-up request to %s failed, so its first request will be slow; export the model again: %s"
             )
@@ -170,6 +143,8 @@ class ServedVersion:
 
     async def read_examples(self, body: bytes) -> tuple[str, list[bytes]]:
         """Parse a request with tf.Examples: the name of its signature and serialized Examples."""
+        if EXAMPLES not in self.signatures:
+            raise RequestError("the served model answers no tf.Examples; use :predict")
         return await self.aside(len(body), lambda: read_examples(body, self.most_values))
 
     async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
@@ -187,7 +162,7 @@ class ServedVersion:
         request = read_request(body, self.most_values)
         signature = self.signature_for(request.signature_name, request.input_names)
         try:
-            arrays = request_arrays(request, signature.input_types, self.most_examples)
+            arrays = request_arrays(request, signature.inputs, self.most_examples)
             return request._replace(signature_name=signature.name), arrays
         except NamesError as error:
             if TEXT not in self.signatures or signature.name == TEXT:
@@ -196,16 +171,6 @@ class ServedVersion:
             raise NamesError(
                 f'{error}; the signature that reads texts ({names}) is "signature_name": "{TEXT}"'
             ) from None
-
-    def _definitions(self) -> dict[str, Any]:
-        with files.open_file(os.path.join(self.folder, SAVED_MODEL_FILE), "rb") as source:
-            definitions = saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
-        return {
-            name: json_format.MessageToDict(
-                definitions[name], preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-            )
-            for name in self.signatures
-        }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
         """Handle a request to a signature, with arrays of its names, types and ranks."""
@@ -245,10 +210,7 @@ class ServedVersion:
         return await self._computed(self._batchers[_IDS], ids)
 
     async def _computed(self, batcher: Batcher, inputs: Arrays) -> Arrays:
-        try:
-            return await batcher(inputs)
-        except tf.errors.InvalidArgumentError as error:
-            raise RequestError(_reason(error)) from error
+        return await batcher(inputs)
 
 
 class ServedModel:
@@ -260,8 +222,10 @@ class ServedModel:
         settings: BatchingSettings,
         observer: BatchObserver = UNOBSERVED,
         poll_seconds: float = _POLL_SECONDS,
+        options: EngineOptions | None = None,
     ):
         self._export_dir, self._settings, self._observer = export_dir, settings, observer
+        self._options = options or EngineOptions()
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
@@ -282,7 +246,8 @@ class ServedModel:
             self._watcher.join()
 
     def _load(self, number: int) -> ServedVersion:
-        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._reader, self._observer)
+        threads = self._executor, self._reader
+        version = ServedVersion(self._export_dir, number, self._settings, *threads, self._observer, self._options)
         logging.info("loaded version %d of %s", number, self._export_dir)
         return version
 
@@ -328,6 +293,16 @@ class ServedModel:
             return
 
 
+def _load_export(folder: str, options: EngineOptions) -> LoadedExport:
+    if model_file(folder) == SAVED_MODEL_FILE:
+        from official_bert.serving.saved_model import load_export  # which imports TensorFlow
+
+        return load_export(folder)
+    from official_bert.serving.engine_model import EngineModel
+
+    return EngineModel(folder, **options._asdict()).signatures()
+
+
 def _files(folder: str) -> _Files:
     return [(path, files.size(path), files.modified_ns(path)) for path in files.files_below(folder)]
 
@@ -345,13 +320,6 @@ def _used_positions(ids: Arrays) -> np.ndarray:
     return np.where(mask.any(axis=1), last, 1)
 
 
-def _check_example(number: int, value: bytes) -> None:
-    try:
-        read_message(tf.train.Example, value, _MOST_IN_AN_EXAMPLE)
-    except MessageError as error:
-        raise RequestError(f"item {number} of {EXAMPLES} is not a serialized tf.train.Example") from error
-
-
 def by_rank(classes: np.ndarray, scores: np.ndarray) -> list[list[tuple[str, float]]]:
     """Return the labels of each example with their scores, [B, C], which `classes` has by rank; the best come first."""
     best_first = -np.sort(-scores, axis=1)
@@ -359,8 +327,3 @@ def by_rank(classes: np.ndarray, scores: np.ndarray) -> list[list[tuple[str, flo
         [(label.decode("utf-8", "replace"), score) for label, score in zip(*row, strict=True)]
         for row in zip(classes.tolist(), best_first.tolist(), strict=True)
     ]
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """Return an error message for clients, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
-    return plain_message(error) or "the request does not fit the model"

@@ -31,7 +31,7 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving.batching import Admission, BatchObserver, QueueFullError, TooLargeError, TooManyBytesError
 from official_bert.serving.embedding_endpoints import add_embedding_endpoints, describe_model
 from official_bert.serving.rest_format import RequestError, quoted
-from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.serving.served_model import EngineOptions, ServedModel, ServedVersion
 
 _BYTES_AT_ONCE = 1 << 18  # of a compressed request, or an answer
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
@@ -350,12 +350,13 @@ def serve(
     grpc_port: int,
     has_page: bool = False,
     accept_token_ids: bool = False,
+    engine: EngineOptions | None = None,
 ) -> None:
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # warnings are mistakes of clients
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
     gc.freeze()  # or a full collection, which stops all threads, looks at TensorFlow's 500,000 objects, in 0.2 s
-    served = ServedModel(export_dir, settings, BatchMetrics())
+    served = ServedModel(export_dir, settings, BatchMetrics(), options=engine)
     served.start_watching()
     message = f"serving {name} at http://localhost:{port}/v1/models/{name}"
     if has_page:

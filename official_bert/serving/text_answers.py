@@ -15,14 +15,13 @@ from absl import logging
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.batching import Arrays, parts_by_positions
-from official_bert.serving.exports import ASSETS_FOLDER, description
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
-from official_bert.serving.servable import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
 from official_bert.serving.served_model import ServedVersion, by_rank
+from official_bert.serving.signatures import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
+from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, description
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
-from official_bert.tokenization.graph_operations import MOST_BYTES
-from official_bert.tokenization.sequences import join_texts, truncate_and_join
+from official_bert.tokenization.sequences import MOST_BYTES, join_texts, truncate_and_join
 from official_bert.tokenization.tokenizer import pad
 
 VECTORS = "vectors"
@@ -123,7 +122,8 @@ async def read_model(version: ServedVersion) -> ModelReading:
         labels, is_windowed = [], False
         if classifies_texts(version):
             ids = await _tokenize(version, said["text_names"], [[b"a", b""][: len(said["text_names"])]])
-            is_windowed = ids["input_ids"].shape[1] >= said["max_seq_length"]  # whole windows, even for one letter
+            # In earlier exports, the only sign is that even one letter gives whole windows.
+            is_windowed = NUM_POSITIONS in said or ids["input_ids"].shape[1] >= said["max_seq_length"]
             outputs = await version.predict_ids(ids)
             if _SCORES not in outputs:
                 rank_of_label = np.argsort(np.argsort(-outputs["probabilities"][0], kind="stable"))
@@ -286,7 +286,7 @@ async def _read_texts(version: ServedVersion, reading: ModelReading, rows: Seque
 async def _tokenize(
     version: ServedVersion, names: Sequence[str], rows: Sequence[Row], splitter: Tokenizer | None = None
 ) -> Arrays:
-    if splitter and splitter.settings.morphemes:  # the export reads texts that are split already
+    if splitter and splitter.settings.morphemes and version.reads_split_texts:
         given, size = rows, sum(len(text) for row in rows for text in row)
         rows = await version.aside(
             size, lambda: [[splitter.split_text(text).encode() for text in row] for row in given]

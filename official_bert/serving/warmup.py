@@ -13,7 +13,8 @@ from tensorflow.core.framework import tensor_pb2
 from official_bert.data.record_files import read_records
 from official_bert.data.schema import delimited, fields
 from official_bert.serving.batching import Arrays, estimated_lengths, work
-from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
+from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.signatures import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE
 from official_bert.support.errors import UserError
 
 # PredictionLog{6: PredictLog{1: PredictRequest}}; PredictRequest: {1: ModelSpec, 2: map<string, TensorProto>}; map

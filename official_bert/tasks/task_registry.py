@@ -3,9 +3,10 @@
 A run writes its task's name to `run_config.json`, an export to `official_bert.json`. Older runs and exports without
 the name are recognized by a flag or output that was unique to the task.
 
-The module `servable` of a task's folder has two functions. `servable_of_run(config, bert_config, tokenizer,
-checkpoint, encoder_options)` loads a trained model as a `Servable`, and `results(outputs)` converts its outputs for N
-texts, name to array [N, ...], to a list of N results.
+The module `servable` of a task's folder has a function `servable_of_run(config, bert_config, tokenizer, checkpoint,
+encoder_options)`, which loads a trained model as a `Servable`. The module `reader`, which imports no TensorFlow, has
+`READER`, a `Reader`, and `results(outputs)`, which converts the outputs for N texts, name to array [N, ...], to a list
+of N results.
 """
 
 import dataclasses
@@ -39,11 +40,15 @@ class TaskRow:
     old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
-    module: str | None = None  # its module `servable`, if it is not in the task's folder
+    module: str | None = None  # the module with `results`, if it is not the task's `reader`
 
     @property
     def servable_module(self) -> Any:
-        return importlib.import_module(self.module or f"official_bert.tasks.{self.name}.servable")
+        return importlib.import_module(f"official_bert.tasks.{self.name}.servable")
+
+    @property
+    def results_module(self) -> str:
+        return self.module or f"official_bert.tasks.{self.name}.reader"
 
 
 TASKS = {

@@ -10,13 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.tokenization.characters import SigmaContext
-from official_bert.tokenization.sequences import Specials
+from official_bert.tokenization.sequences import MOST_BYTES, Specials
 from official_bert.tokenization.tokenizer import Tokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 
-MOST_BYTES = 1 << 20  # maximum number of bytes read from a text
 _BYTES_PER_PIECE = 16  # read first when only the beginning of a text is needed
 _GROUP_BYTES = 1 << 18  # total size of the texts that are processed together
 _PAGE_SIZE = 256  # code points

@@ -11,6 +11,8 @@ import numpy as np
 
 from official_bert.support.errors import UserError
 
+MOST_BYTES = 1 << 20  # maximum number of bytes read from a text of an exported model
+
 
 class Specials(NamedTuple):
     """The special tokens of a tokenizer's sequences, and the layout of pairs: `[CLS] first [SEP] second [SEP]`."""

@@ -100,11 +100,11 @@ def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
 def test_a_masked_lm_preset_fills_masks_and_a_classifier_without_labels_says_so():
     folder = MODELS / "keras_hub_xlm_roberta"  # without a pooler
     predict = Predictor(folder)
-    ids = predict._source.tokenize(text=tf.constant(["the <mask> runs"]))
-    place = np.argmax(ids["input_ids"][0] == predict._source._mask)
+    ids = predict._model.source.tokenize(text=tf.constant(["the <mask> runs"]))
+    place = np.argmax(ids["input_ids"][0] == predict._model.source._mask)
     logits = PretrainingModel.from_checkpoint(folder)({**ids, "masked_lm_positions": [[place]]})["masked_lm_logits"]
     ((best, *_),) = predict("the <mask> runs")
-    assert best.word == predict._source.vocabulary.id_to_token[np.argmax(logits)]
+    assert best.word == predict._model.source.vocabulary.id_to_token[np.argmax(logits)]
     assert best.probability == pytest.approx(tf.nn.softmax(logits[0, 0]).numpy().max(), abs=1e-5)
     with pytest.raises(UserError, match="or with a classifier, but without its labels.json"):
         Predictor(MODELS / "keras_hub_bert")("the dog")

@@ -402,10 +402,6 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"feature_layers": "concat_last_four"}, ["--feature_layers=concat_last_four needs 4 layers, but the model"]),
         ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),
         ({"constrained_decoding": True, "train_file": "a I-X\nb B-X\n"}, ["--constrained_decoding", "are in IOB1"]),
-        (
-            {"head": "crf", "do_export": True, "export_dir": "e", "export_format": "tflite"},
-            ["--head=crf needs --export_format=saved_model: a model of --export_format=tflite reads ids"],
-        ),
         ({"head": "crf", "teacher": "t"}, ["--teacher and --head=crf exclude each other"]),
         ({"head": "crf", "use_xla": True}, ["--use_xla and --head=crf exclude each other"]),
     ],

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from official_bert.serving.exports import check_whole, complete_versions
+from official_bert.serving.versions import check_whole, complete_versions
 from tests.conftest import ROOT, run_cold
 from tests.faults import killing
 from tests.training.short_runs import runs_of_all_tasks

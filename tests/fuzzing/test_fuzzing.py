@@ -25,8 +25,8 @@ from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.data.tables import Columns, read_csv, read_json_array, read_jsonl, read_nsmc, read_tsv
 from official_bert.options.command import define_flags, from_flags, parse_flags, to_arguments
 from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.answers import final_text
 from official_bert.tasks.question_answering.data import read_squad
-from official_bert.tasks.question_answering.task import final_text
 from official_bert.tasks.tagging.data import read_tagged_file
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_tokenizer
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer

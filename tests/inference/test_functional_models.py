@@ -18,7 +18,7 @@ from official_bert.inference.functional_models import KERAS_FILE
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.exports import DESCRIPTION_FILE
+from official_bert.serving.versions import DESCRIPTION_FILE
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import run_here

@@ -39,7 +39,7 @@ def test_predictions_from_python(reviews, version, monkeypatch):
     for wrong in ("one text", ("a", "b", "c"), ("a", 7), [None], [{"a": 1, "b": 2}]):
         with pytest.raises(UserError, match="text 0 is .*, but this model reads text_a and text_b, each a string"):
             predict(wrong)
-    monkeypatch.setattr(predict, "_names", ["text"])
+    monkeypatch.setattr(predict._model, "text_names", ["text"])
     for wrong in (["b"], (["b"],), ("b", "c"), 7):
         with pytest.raises(UserError, match="text 1 is .*, but this model reads text, a string"):
             predict(["a", wrong])
@@ -48,13 +48,13 @@ def test_predictions_from_python(reviews, version, monkeypatch):
 def test_texts_of_similar_length_are_predicted_together_within_the_limit(version, monkeypatch):
     predict = Predictor(version)
     texts = [("the town " * number, "") for number in (30, 1, 2, 1, 30, 2)]
-    expected, real, batches = predict(texts), predict._predict, []
+    expected, real, batches = predict(texts), predict._model.answer, []
 
-    def spied(**inputs):
-        batches.append(list(map(len, inputs["text_a"].numpy())))
-        return real(**inputs)
+    def spied(texts):
+        batches.append(list(map(len, texts["text_a"])))
+        return real(texts)
 
-    monkeypatch.setattr(predict, "_predict", spied)
+    monkeypatch.setattr(predict._model, "answer", spied)
     monkeypatch.setattr(bert_config, "_MOST_NUMBERS", 3 * 22 * 3072)  # three texts of 18 characters and 4 positions
     found = predict(texts)
     assert batches == [[9, 9, 18], [18, 270], [270]]  # of the last texts the model reads 32 positions

@@ -17,7 +17,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import ClassificationModel
 from official_bert.serving.exports import write_export
-from official_bert.serving.servable import TEXT
+from official_bert.serving.signatures import TEXT
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, Result

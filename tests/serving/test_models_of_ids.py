@@ -1,4 +1,4 @@
-"""Exports that read ids: for LiteRT, run by TensorFlow's interpreter, for ONNX Runtime and for OpenVINO."""
+"""Exports for LiteRT, ONNX Runtime and OpenVINO give the answers of a SavedModel."""
 
 import dataclasses
 import importlib
@@ -18,23 +18,28 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.mpnet import MPNetConfig
+from official_bert.inference.finished_runs import load_export
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
-from official_bert.modeling.heads import BILSTM, ClassificationModel, SpanModel
+from official_bert.modeling.heads import BILSTM, ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.options import groups
+from official_bert.serving.engine_model import EngineModel
 from official_bert.serving.exports import write_lite, write_onnx
+from official_bert.serving.signatures import RequestError
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
+from official_bert.tasks.tagging.task import scheme_transitions
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import prints_error, run_here
 from tests.exports import predicted_pairs
@@ -47,20 +52,15 @@ CONFIG = BertConfig(
 OPTIONS = WindowOptions(max_seq_length=24, doc_stride=8, max_query_length=6)
 
 
+ENGINES = {"tflite": {None: "ai_edge_litert"}, "onnx": {"onnxruntime": "onnxruntime", "openvino": "openvino"}}
+
+
 def engines(export_format, folder):
-    """Return functions from ids to outputs by name, one for each program that is installed."""
-    if export_format == "tflite":
-        return [tf.lite.Interpreter(f"{folder}/model.tflite", num_threads=1).get_signature_runner("serving_default")]
-    onnxruntime = pytest.importorskip("onnxruntime", reason='needs the extra "onnx"')
-    session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
-    assert all(value.shape == ["batch", "length"] for value in session.get_inputs())
-    names = [value.name for value in session.get_outputs()]
-    runs = [lambda **ids: dict(zip(names, session.run(None, ids), strict=True))]
-    if importlib.util.find_spec("openvino"):
-        openvino = importlib.import_module("openvino")
-        model = openvino.Core().compile_model(f"{folder}/model.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        runs.append(lambda **ids: {value.any_name: found for value, found in model(ids).items()})
-    return runs
+    """Return the model as each program that is installed computes it."""
+    names = [name for name, package in ENGINES[export_format].items() if importlib.util.find_spec(package)]
+    if not names:
+        pytest.skip(f'needs the extra "{export_format}"')
+    return [EngineModel(folder, engine=name, num_threads=1) for name in names]
 
 
 @pytest.mark.slow
@@ -70,27 +70,39 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
         pytest.importorskip("tf2onnx", reason='needs the extra "onnx"')
     export = {"export_dir": str(tmp_path / "out"), "export_format": export_format, "export_precision": precision}
     run_here("run_classifier", **{**reviews, **export}, do_export=True)
-    signatures = tf.saved_model.load(version).signatures
-    texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
-    ids = {name: values.numpy() for name, values in signatures["tokenize"](**texts).items()}
-    expected = signatures["text"](**texts)["probabilities"].numpy()
-    lengths, tolerance = ids["input_mask"].sum(axis=1), TOLERANCES[export_format, precision]
-    for run in engines(export_format, tmp_path / "out" / "1"):
-        rows = [
-            run(**{name: values[row : row + 1, :length] for name, values in ids.items()})
-            for row, length in enumerate(lengths)
+    pairs = list(map(tuple, predicted_pairs(reviews)))
+    expected = Predictor(version)(pairs)
+    for engine in ENGINES[export_format]:
+        predict = Predictor(tmp_path / "out", engine=engine)
+        assert predict.text_names == ["text_a", "text_b"]
+        differences = [
+            found.probabilities[label] - share
+            for found, row in zip(predict(pairs), expected, strict=True)
+            for label, share in row.probabilities.items()
         ]
-        assert rows[0].keys() == {"probabilities", "logits"}
-        difference = np.abs(np.concatenate([row["probabilities"] for row in rows]) - expected).max()
-        assert difference < tolerance
-        assert (difference > 1e-6) == (precision != "float32")
+        assert np.abs(differences).max() < TOLERANCES[export_format, precision]
+        assert (np.abs(differences).max() > 1e-6) == (precision != "float32")
+        with pytest.raises(UserError, match="leave out 'vocab_file'"):
+            Predictor(tmp_path / "out", engine=engine, vocab_file="vocab.txt")
+        with pytest.raises(UserError, match="reads texts, not records"):
+            predict.predict_records([b""])
     files = {path.relative_to(tmp_path / "out" / "1").as_posix() for path in tmp_path.glob("out/1/**/*")}
     model = f"model.{export_format}"
     assert files == {model, "official_bert.json", "checksums.json", "assets", "assets/vocab.txt"}
     assert json.loads((tmp_path / "out" / "1" / "checksums.json").read_text()).keys() >= {model}
-    for path in ("out", "out/1"):
-        with pytest.raises(UserError, match="1 is for (LiteRT|ONNX Runtime) and reads ids, not texts"):
-            Predictor(str(tmp_path / path))
+    with pytest.raises(UserError, match=f"1 has {model}, not a SavedModel; official_bert.Predictor"):
+        load_export(tmp_path / "out")
+    (tmp_path / "out" / "1" / model).write_bytes(b"x" * 100)
+    with pytest.raises(UserError, match=f"1 is damaged: {model} does not match its checksum"):
+        Predictor(tmp_path / "out")
+    (tmp_path / "out" / "1" / "checksums.json").unlink()
+    with pytest.raises(UserError, match=f"{model} cannot be loaded .*; is it damaged"):
+        Predictor(tmp_path / "out")
+    path = tmp_path / "out" / "1" / "official_bert.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in said.items() if name != "outputs"}))
+    with pytest.raises(UserError, match=f"by an earlier version, .* again with export_format={export_format}"):
+        Predictor(tmp_path / "out")
 
 
 def servable_of(task, encoder, tokenizer):
@@ -98,6 +110,9 @@ def servable_of(task, encoder, tokenizer):
     common = {"config": encoder.config, "tokenizer": tokenizer}
     if task == "question answering":
         return QuestionAnsweringServable(SpanModel(encoder), **common, options=OPTIONS)
+    if task == "multiple choice":
+        model = MultipleChoiceModel(encoder)
+        return MultipleChoiceServable(model, **common, max_seq_length=24, has_question=True)
     if task == "pretraining":
         return PretrainingServable(PretrainingModel(encoder), **common, max_seq_length=24, top_k=3)
     if task == "sentences":
@@ -111,7 +126,9 @@ def servable_of(task, encoder, tokenizer):
             labels=("0", "1"), is_pair=False, max_seq_length=12, max_windows=2, doc_stride=4,
         )  # fmt: skip
     model = TaggingModel(encoder, num_outputs=3, **({"head": BILSTM} if task == "LSTM" else {}))
-    return TaggingServable(model, **common, tags=["O", "B-X", "I-X"], max_seq_length=24)
+    tags = ["O", "B-X", "I-X"]
+    transitions = scheme_transitions(tags) if task == "LSTM" else None
+    return TaggingServable(model, **common, tags=tags, max_seq_length=24, transitions=transitions)
 
 
 def requests(mask_id, at_once):
@@ -133,7 +150,14 @@ def requests(mask_id, at_once):
 
 
 WRITERS = {"tflite": write_lite, "onnx": write_onnx}
+LONG = "The bright town has a river. Zoë’s ﬁne café, 東京 tower… " * 3
+TEXTS = {
+    "multiple choice": [("the town", "who", "a\nb c \n river\n"), ("", "", "x y\nz"), (LONG, "what", f"{LONG}\nb")],
+    "question answering": [("who", LONG), ("", "word"), (LONG, "the river is here"), ("who", "")],
+    "pretraining": [("the [MASK] is [MASK]",), ("no mask",), ("[MASK] " * 40,)],
+}
 MODELS = {
+    "multiple choice": CONFIG,
     "question answering": dataclasses.replace(CONFIG, hidden_act="gelu_erf"),
     "tagging": RobertaConfig(**CONFIG.to_dict()),
     "LSTM": CONFIG,
@@ -161,13 +185,30 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     environment = dict(os.environ)
     folder = WRITERS[export_format](str(tmp_path), servable)
     assert os.environ == environment
-    for run in engines(export_format, folder):
+    texts = [list(column) for column in zip(*TEXTS.get(task, [("the town",), ("",), (LONG,)]), strict=True)]
+    texts = dict(zip(servable.text_names, texts, strict=True))
+    tensors = {name: tf.constant(column) for name, column in texts.items()}
+    answers, ids_of_texts = servable.answer(**tensors), servable.tokenize(**tensors)
+    for model in engines(export_format, folder):
+        assert_close(model.answer(texts), answers, 1e-4)
+        assert_close(model.tokenize(texts), ids_of_texts, 0)
         for ids in requests(tokenizer.mask_id, at_once=export_format == "onnx"):
-            found, expected = run(**ids), servable.numbers({name: tf.constant(values) for name, values in ids.items()})
-            assert found.keys() == expected.keys()
-            for name, values in found.items():
-                tolerance = 1 if name == "int8_vectors" else 1e-5
-                np.testing.assert_allclose(values, expected[name], atol=tolerance, rtol=0, err_msg=name)
+            numbers = servable.numbers({name: tf.constant(values) for name, values in ids.items()})
+            assert_close(model.compute(ids), numbers, 1e-5)
+        with pytest.raises(RequestError, match="input_ids must be from 0 to 1181, but is from 1 to 1182"):
+            model.predict({**ids, "input_ids": np.full_like(ids["input_ids"], 1182) - (ids["input_ids"] > 500) * 1181})
+
+
+def assert_close(found, expected, tolerance):
+    assert found.keys() == expected.keys()
+    for name, values in found.items():
+        wanted = expected[name].numpy()
+        assert (values.shape, values.dtype) == (wanted.shape, wanted.dtype), name
+        if values.dtype == object:
+            assert values.tolist() == wanted.tolist()
+        else:
+            tolerance = 1 if name == "int8_vectors" else tolerance
+            np.testing.assert_allclose(values, wanted, atol=tolerance, rtol=0, err_msg=name)
 
 
 def test_the_ids_of_a_pretrained_model_are_those_of_its_words(vocab_file):

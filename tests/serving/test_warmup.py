@@ -13,8 +13,9 @@ from official_bert.data.schema import fields
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving import saved_model
 from official_bert.serving.rest_format import RequestError
-from official_bert.serving.served_model import ServedModel, Signature
+from official_bert.serving.served_model import ServedModel
 from official_bert.serving.warmup import WARMUP_FILE, read_warmup, warmup_requests
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
@@ -61,13 +62,17 @@ def test_limits_and_warm_up_requests_follow_from_the_sizes_of_the_model(vocab_fi
 
 @pytest.mark.slow
 def test_signatures_that_are_asked_first_are_warm_at_the_start_and_the_others_soon(export_dir, monkeypatch):
-    computed, compute = [], Signature.compute
+    computed, signature_of = [], saved_model.signature_of
 
-    def counted(self, inputs):
-        computed.append((self.name, len(next(iter(inputs.values())))))
-        return compute(self, inputs)
+    def counted(name, function):
+        def compute(inputs):
+            computed.append((name, len(next(iter(inputs.values())))))
+            return signature.compute(inputs)
 
-    monkeypatch.setattr(Signature, "compute", counted)
+        signature = signature_of(name, function)
+        return signature._replace(compute=compute)
+
+    monkeypatch.setattr(saved_model, "signature_of", counted)
     served = ServedModel(export_dir, SETTINGS, poll_seconds=0.01)
     assert sorted(computed) == [("serving_default", 1), ("text", 1), ("tokenize", 1)]
     served.start_watching()

@@ -9,7 +9,7 @@ from official_bert.modeling.heads import ClassificationModel, MultipleChoiceMode
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.exports import write_export
+from official_bert.serving.exports import write_export, write_lite, write_onnx
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
@@ -72,12 +72,15 @@ TASKS = {
 }
 
 
-def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1, **options):
+WRITERS = {"saved_model": write_export, "tflite": write_lite, "onnx": write_onnx}
+
+
+def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1, export_format="saved_model", **options):
     """Write the next version of a model with random weights into a folder; return the version's folder."""
     config = BertConfig.from_json_file(bert_config_file)
     tf.keras.utils.set_random_seed(seed)
-    encoder = BertEncoder(config, layout=UnpaddedLayout)
+    encoder = BertEncoder(config, **({"layout": UnpaddedLayout} if export_format == "saved_model" else {}))
     model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file), **options)
     for variable in model.trainable_variables:  # large enough that texts matter
         variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
-    return write_export(str(folder), servable)
+    return WRITERS[export_format](str(folder), servable)

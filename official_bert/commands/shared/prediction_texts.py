@@ -9,10 +9,12 @@ from official_bert.data.tables import COMMA, FORMATS, ID, format_of
 from official_bert.data.text_inputs import LINES, Example, TextSource
 from official_bert.options.groups import IdOptions
 from official_bert.options.option import option, options
+from official_bert.serving.versions import engine_version
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
+    from official_bert.inference.finished_runs import FinishedRun
     from official_bert.inference.predictor import Predictor
 
 _CHOICES = "choices"  # the last text of multiple choice
@@ -88,7 +90,6 @@ def read_examples(config: PredictionInput, predictor: "Predictor") -> "Iterator[
 
 def _columns(config: PredictionInput, predictor: "Predictor") -> "list[Example] | None":
     """Return the sentences of a file of tagged words, which is read whole, as `run_ner` does; None for other files."""
-    from official_bert.inference.finished_runs import find_run
     from official_bert.tasks.tagging.data import read_tagged_file, recognize_layout
     from official_bert.tasks.tagging.options import CHARACTERS
     from official_bert.training.run_folder import read_labels
@@ -103,7 +104,7 @@ def _columns(config: PredictionInput, predictor: "Predictor") -> "list[Example] 
     if not is_given and (config.input_format or config.text_columns or config.id_column or is_stream):
         return None
     path = TextSource(config.input_file).readable_path
-    run = find_run(config.model_dir)
+    run = _find_run(config.model_dir)
     flags = run.settings.flags if run and run.is_own else {}
     numbers = {"word_column": flags.get("word_column", 0), "tag_column": flags.get("tag_column", -1)}
     layout = None if is_stream else recognize_layout(path, read_labels(config.model_dir) or (), **numbers)
@@ -119,11 +120,17 @@ def _columns(config: PredictionInput, predictor: "Predictor") -> "list[Example] 
     return [Example(f"{path}, line {row.line}", None, separator.join(row.words)) for row in found]
 
 
-def table_of(config: PredictionInput, names: Sequence[str] = ()) -> TextSource:
-    """Describe the file as a table; what is not given is as in the run, or the columns are named like the texts."""
+def _find_run(path: str) -> "FinishedRun | None":
+    if engine_version(path):
+        return None
     from official_bert.inference.finished_runs import find_run
 
-    run = find_run(config.model_dir)
+    return find_run(path)
+
+
+def table_of(config: PredictionInput, names: Sequence[str] = ()) -> TextSource:
+    """Describe the file as a table; what is not given is as in the run, or the columns are named like the texts."""
+    run = _find_run(config.model_dir)
     flags = run.settings.flags if run and run.is_own else {}
     of_run = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
     is_csv = (config.input_format or format_of(config.input_file) or "csv") == "csv"

@@ -1,10 +1,7 @@
 """Servable classifiers: map a text or text pair to labels with probabilities, or to a score."""
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -14,35 +11,17 @@ from official_bert.config.sentence_modules import score_activation
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.servable import CLASSIFY, NUM_POSITIONS, REGRESS, Servable, Tensors, traced
+from official_bert.serving.servable import Servable, Tensors, traced
+from official_bert.serving.signatures import CLASSIFY, REGRESS
+from official_bert.serving.versions import NUM_POSITIONS
 from official_bert.tasks.classification.data import THRESHOLD
 from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.classification.reader import IS_PREDICTED, PREDICTED, RAW
 from official_bert.tasks.classification.records import configured_dataset, reads_pairs
 from official_bert.tasks.classification.report import with_stored_thresholds
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES, join_windows, truncate_and_join
-
-# Outputs of models with thresholds, and of those whose scores pass through a sigmoid.
-PREDICTED, IS_PREDICTED = "predicted", "is_predicted"
-RAW = "raw_scores"
-
-
-class Classification(NamedTuple):
-    """A classifier's prediction for a text."""
-
-    label: str  # the most likely label; with a tuned threshold, the label that it predicts
-    probability: float  # its probability
-    probabilities: dict[str, float]  # probability of every label, most likely first
-
-
-class MultiLabelClassification(NamedTuple):
-    """A prediction of any number of labels: those above 0.5, or above their tuned thresholds."""
-
-    label: str  # the most likely label, predicted or not
-    probability: float  # its probability
-    probabilities: dict[str, float]  # probability of every label, most likely first
-    labels: list[str]  # the predicted labels, those with a probability above their threshold, most likely first
 
 
 class ClassificationServable(Servable):
@@ -71,6 +50,10 @@ class ClassificationServable(Servable):
         self._doc_stride = doc_stride
         self._thresholds, self._activation = thresholds, activation
         self._labels = tf.constant(labels, tf.string)
+        details = {"problem": problem, "labels": list(labels), "max_windows": max_windows, "doc_stride": doc_stride}
+        if max_windows > 1:
+            details[NUM_POSITIONS] = self.num_example_positions
+        self._details = lambda: details
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Add `classify` or `regress`, which TensorFlow Serving's method of this name calls."""
@@ -97,12 +80,8 @@ class ClassificationServable(Servable):
         return {"classes": outputs["classes"], "scores": scores}
 
     @property
-    def _most_positions(self) -> int:
-        return self.num_example_positions if self._max_windows > 1 else super()._most_positions
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        return {NUM_POSITIONS: self.num_example_positions} if self._max_windows > 1 else {}
+    def most_positions(self) -> int:
+        return self.num_example_positions if self._max_windows > 1 else super().most_positions
 
     @property
     def num_example_positions(self) -> int:
@@ -205,22 +184,3 @@ def servable_of_run(
         thresholds=dataset.thresholds,
         activation=activation,
     )
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[MultiLabelClassification] | list[float]:
-    if "scores" in outputs:
-        return outputs["scores"].tolist()
-    num_examples = len(outputs["classes"])
-    return [_result({name: values[row] for name, values in outputs.items()}) for row in range(num_examples)]
-
-
-def _result(outputs: Mapping[str, np.ndarray]) -> Classification | MultiLabelClassification:
-    probabilities = outputs["probabilities"]
-    best_first = np.argsort(-probabilities, kind="stable")  # the order of `classes`
-    labels = [label.decode() for label in outputs["classes"].tolist()]
-    by_label = dict(zip(labels, probabilities[best_first].tolist(), strict=True))
-    label = labels[best_first.tolist().index(outputs[PREDICTED])] if PREDICTED in outputs else labels[0]
-    result = Classification(label, by_label[label], by_label)
-    if IS_PREDICTED not in outputs:
-        return result
-    return MultiLabelClassification(*result, list(itertools.compress(labels, outputs[IS_PREDICTED][best_first])))

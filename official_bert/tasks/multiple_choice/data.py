@@ -15,7 +15,7 @@ from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.multiple_choice.options import Layout, MultipleChoiceConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sequences import join_pair
+from official_bert.tokenization.sequences import JoinedSequence, Specials, join_pair
 
 _ID_COLUMNS = (ID, "example_id", "idx")  # of which an example has at most one
 LABEL = "label_ids"
@@ -194,6 +194,11 @@ def choice_schema(num_choices: int, max_seq_length: int, *, vocab_size: int, num
     return fields.sized(S=num_choices * max_seq_length, V=vocab_size, T=num_segments)
 
 
+def join_choice(context: list[int], choice: list[int], room: int, specials: Specials) -> JoinedSequence:
+    """Join a context and a choice; see `ChoiceJoiner.join`."""
+    return join_pair(context[: max(room - len(choice), 0)], choice[:room], specials)
+
+
 class ChoiceJoiner(ExampleJoiner):
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(tokenizer, max_seq_length=max_seq_length)
@@ -228,7 +233,7 @@ class ChoiceJoiner(ExampleJoiner):
         for text in example.second_texts:
             second = self.tokenizer.encode(text)
             room = max(self._max_tokens - len(second), 0)
-            joined = join_pair(first[:room], second[: self._max_tokens], self._specials)
+            joined = join_choice(first, second, self._max_tokens, self._specials)
             for name, values in inputs.items():
                 values += getattr(joined, name)
             lengths.append(len(joined.input_ids))

@@ -1,9 +1,5 @@
 """Servable multiple choice: map a context and its choices to probabilities."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -12,23 +8,12 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
 from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
-from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from official_bert.tasks.multiple_choice.reader import CHOICES
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
 
-CHOICES = "choices"  # the text input with one choice per line
-
 # B: examples, N: choices per example, R: choices of all examples.
-
-
-class Choice(NamedTuple):
-    """The best choice for a context."""
-
-    text: str  # the choice
-    number: int  # its number among the choices, from 0
-    probability: float  # its probability
-    probabilities: list[float]  # the probability of every choice, in their order
 
 
 class MultipleChoiceServable(WindowedServable):
@@ -118,24 +103,3 @@ def servable_of_run(
     return MultipleChoiceServable(
         model, bert_config, tokenizer, max_seq_length=config.max_seq_length, has_question=config.has_question
     )
-
-
-def joined_choices(choices: Any) -> Any:
-    """Return a list of choices as the input of a servable, one per line; anything else is returned as it is."""
-    if isinstance(choices, str) and "\n" not in choices.encode("utf-8", "ignore").decode().rstrip("\t\n\f\r "):
-        raise UserError(f"the choices are {choices!r:.200}; give a list of at least two, or one per line")
-    if not isinstance(choices, (list, tuple)) or not all(isinstance(choice, str) for choice in choices):
-        return choices
-    lines = [choice.encode("utf-8", "ignore").decode().replace("\n", " ").strip() for choice in choices]
-    if len(lines) < 2 or not all(lines):
-        raise UserError(f"the choices are {list(choices)!r:.200}; give at least two, none of them empty")
-    return "\n".join(lines)
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[Choice]:
-    found = []
-    for texts, best, row in zip(outputs["choices"], outputs["best"].tolist(), outputs["probabilities"], strict=True):
-        num_choices = max((number for number, text in enumerate(texts.tolist(), start=1) if text), default=1)
-        probabilities = row[:num_choices].tolist()
-        found.append(Choice(texts[best].decode(), best, probabilities[best], probabilities))
-    return found

@@ -1,10 +1,7 @@
 """Servable pretrained models: predict the most likely words for each [MASK]."""
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import generator_of, load, open_checkpoint
@@ -21,13 +18,6 @@ _MOST_LOGITS = 1 << 24  # computed together
 
 # The heads, by their scopes.
 MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
-
-
-class FilledMask(NamedTuple):
-    """A candidate wordpiece for a mask."""
-
-    word: str  # the wordpiece
-    probability: float  # probability over the whole vocabulary, from 0 to 1
 
 
 class PretrainingServable(Servable):
@@ -159,16 +149,3 @@ def load_model(
     if report.missing:
         report.log(is_trained_next=False)
     return model
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:
-    """Convert outputs of the signature `text` to the words for each mask of each text, most likely first."""
-    texts = zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True)
-    return [
-        [
-            [FilledMask(word.decode(), share) for word, share in zip(words, shares, strict=True)]
-            for words, shares in zip(*masks, strict=True)
-            if any(shares)  # others are padding
-        ]
-        for masks in texts
-    ]

@@ -330,7 +330,15 @@ class Window(NamedTuple):
 class TokenizedSquad:
     """Questions and contexts of a data set, each tokenized once; as a `Split`, the windows of questions to answer."""
 
-    def __init__(self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int = 0):
+    def __init__(
+        self,
+        squad: SquadSet,
+        tokenizer: Tokenizer,
+        options: WindowOptions,
+        *,
+        num_processes: int = 0,
+        is_logging: bool = True,
+    ):
         self.squad = squad  # the data set
         self.tokenizer = tokenizer  # the tokenizer that was used
         self.options = options  # the window settings
@@ -340,7 +348,8 @@ class TokenizedSquad:
         )
         queries = [tokenizer.encode(question.text) for question in squad.questions]
         self._queries = [query[: options.max_query_length] for query in queries]
-        if num_cut := sum(len(query) > options.max_query_length for query in queries):
+        num_cut = sum(len(query) > options.max_query_length for query in queries)
+        if num_cut and is_logging:
             message = "%d of %d questions were truncated to max_query_length=%d wordpieces"
             logging.info(message, num_cut, len(queries), options.max_query_length)
         self._specials = tokenizer.specials

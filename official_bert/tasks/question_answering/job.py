@@ -25,6 +25,14 @@ from official_bert.metrics.answer_scores import (
 )
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.answers import (
+    LOGITS,
+    PREDICTIONS_FILE,
+    QuestionAnswers,
+    find_answers,
+    predicted_texts,
+    write_answers,
+)
 from official_bert.tasks.question_answering.data import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
@@ -36,15 +44,7 @@ from official_bert.tasks.question_answering.data import (
     WindowOptions,
 )
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.tasks.question_answering.task import (
-    LOGITS,
-    PREDICTIONS_FILE,
-    QuestionAnsweringTask,
-    QuestionAnswers,
-    find_answers,
-    predicted_texts,
-    write_answers,
-)
+from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.devices import encoder_options
 from official_bert.training.job import FinetuningJob, SplitRecords
@@ -194,7 +194,7 @@ class QuestionAnsweringJob(FinetuningJob):
             self._check_labels(self._dev)
             if config.do_predict:
                 self._check_answered_before(self._dev)
-        if self._options.answer_alignment != "offsets" and config.export_format == "saved_model":
+        if self._options.answer_alignment != "offsets":
             self.export_warning = (
                 "the export cuts answers out of the context by offsets, so its best answer differs from that in "
                 f"{PREDICTIONS_FILE} for some questions; to make them equal, train, predict and export with "

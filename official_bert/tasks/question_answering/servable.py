@@ -5,10 +5,8 @@ implemented as TensorFlow operations.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -17,9 +15,10 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import SpanModel
 from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
+from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
 from official_bert.tasks.question_answering.options import AnswerOptions
-from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
+from official_bert.tasks.question_answering.reader import NUM_RANKED
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import (
     Parts,
@@ -30,8 +29,6 @@ from official_bert.tokenization.graph_operations import (
     in_groups,
     join_parts,
 )
-
-NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
 
 _GROWTH = 4  # the first attempt takes 4 candidates per answer; each retry takes 4 times as many
 
@@ -246,18 +243,6 @@ def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.concat([values, [0]], axis=0), places)
 
 
-# B: questions, W: windows of all questions, S: positions, K: answers of a question.
-
-
-class Answer(NamedTuple):
-    """A candidate answer: a span of the context."""
-
-    text: str  # `context[start:end]`; "" for no answer
-    probability: float  # its probability among the best answers to the question
-    start: int  # offset of its first character in the context, not counting undecodable characters; 0 for no answer
-    end: int  # offset after its last character
-
-
 class QuestionAnsweringServable(WindowedServable):
     """A model of `run_squad.py`."""
 
@@ -279,6 +264,8 @@ class QuestionAnsweringServable(WindowedServable):
         super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length, name="question_answering")
         self._options = options
         self._search = AnswerSearch(max_answer_length, version_2, top_k)
+        of_windows = {"doc_stride": options.doc_stride, "max_query_length": options.max_query_length}
+        self._details = lambda: {**of_windows, **dataclasses.asdict(self._search)}
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         reading, ids = self._read(question, context)
@@ -341,19 +328,3 @@ def servable_of_run(
         version_2=config.version_2_with_negative,
         top_k=config.export_top_k,
     )
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[list[Answer]]:
-    """Convert outputs of the signature `text` to the answers to each question, best first.
-
-    If questions may be unanswerable, "no answer" is always included.
-    """
-    found = []
-    for row in range(len(outputs["answers"])):
-        columns = {name: values[row].tolist() for name, values in outputs.items()}
-        rows = zip(*(columns[name] for name in ("answers", "probabilities", "starts", "ends")), strict=True)
-        answers = [Answer(text.decode(), *values) for text, *values in rows if values[0]]
-        if "null_probabilities" in columns and all(answer.text for answer in answers):
-            answers.append(Answer("", columns["null_probabilities"], 0, 0))
-        found.append(answers)
-    return found

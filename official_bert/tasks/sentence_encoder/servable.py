@@ -1,9 +1,7 @@
 """The servable of sentence encoders, which maps each text to a vector."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -12,13 +10,14 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
-from official_bert.serving.servable import IDS_SCHEMA, MOST_CELLS, TOKEN_VECTORS, Servable, Tensors, traced
+from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, traced
+from official_bert.serving.signatures import MOST_CELLS, TOKEN_VECTORS
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
+from official_bert.tasks.sentence_encoder.reader import SPARSE_VECTORS, VECTORS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
 
-VECTORS, SPARSE_VECTORS = "vectors", "sparse_vectors"
 _LARGEST_INT8 = 127
 
 
@@ -64,10 +63,6 @@ class SentenceServable(Servable):
         details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts or {})}
         self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        return self._details()
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         if self._prefix:
@@ -161,7 +156,3 @@ def _packed_bits(vectors: tf.Tensor) -> tf.Tensor:
     bits = tf.pad(tf.cast(vectors > 0, tf.int32), [[0, 0], [0, -width % 8]])
     bits = tf.reshape(bits, [-1, bits.shape[1] // 8, 8])
     return tf.cast(tf.reduce_sum(bits * [128, 64, 32, 16, 8, 4, 2, 1], axis=2), tf.uint8)
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    return list(outputs[VECTORS])

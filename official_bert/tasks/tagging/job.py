@@ -29,6 +29,7 @@ from official_bert.modeling.pooling import num_vectors
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
+from official_bert.tasks.tagging.decoding import best_path
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,
@@ -46,7 +47,6 @@ from official_bert.tasks.tagging.task import (
     TAG_NUMBERS,
     TAG_SCORES,
     TaggingTask,
-    best_path,
     check_constrainable,
     transitions_of,
 )

@@ -77,12 +77,6 @@ class TaggingConfig(HeadOptions, LabellingOptions):
         excluded = [name for name in ("teacher", "use_xla", "use_tpu") if getattr(self, name)]
         if self.head == "crf" and excluded:
             raise UserError(f"--{excluded[0]} and --head=crf exclude each other; choose one")
-        if self.decodes_sequences and self.export_format != "saved_model":
-            given = "--head=crf" if self.head == "crf" else "--constrained_decoding"
-            raise UserError(
-                f"{given} needs --export_format=saved_model: a model of --export_format={self.export_format} reads ids "
-                "and does not know where a word begins"
-            )
 
     @property
     def decodes_sequences(self) -> bool:

@@ -152,7 +152,7 @@ def make_windows(
     max_tokens = max_seq_length - 2
     if documents is None:
         for number, words in enumerate(sentences):
-            yield from _own_windows(number, *_split(words, tokenizer, of_characters), max_tokens)
+            yield from own_windows(number, *_split(words, tokenizer, of_characters), max_tokens)
         return
     for _, group in itertools.groupby(range(len(documents)), key=documents.__getitem__):
         parts = [(number, *_split(sentences[number], tokenizer, of_characters)) for number in group]
@@ -161,7 +161,7 @@ def make_windows(
         for number, ids, words, firsts in parts:
             end = start + len(ids)
             if len(ids) > max_tokens:
-                yield from _own_windows(number, ids, words, firsts, max_tokens)
+                yield from own_windows(number, ids, words, firsts, max_tokens)
             else:
                 begin, stop = _with_context(start, end, len(document), max_tokens)
                 yield Window(number, document[begin:stop], words, [start - begin + piece for piece in firsts])
@@ -182,7 +182,7 @@ def _split(
     return ids, range(len(words)), firsts
 
 
-def _own_windows(
+def own_windows(
     number: int, ids: list[int], words: Sequence[int], firsts: list[int], max_tokens: int
 ) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""

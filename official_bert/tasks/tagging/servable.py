@@ -19,6 +19,7 @@ from official_bert.modeling.tagging import TaggingModel, Transitions, marginals,
 from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_text_size, traced
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
+from official_bert.tasks.tagging.reader import LEAST, TABLES, WORDS
 from official_bert.tasks.tagging.task import check_constrainable, transitions_of
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import (
@@ -36,18 +37,9 @@ _BLANKS = [
     code for code in range(sys.maxunicode + 1) if chr(code).isspace()
 ]  # the characters at which `str.split` splits
 
-_LEAST = 1e-37  # a positive float32, whose logarithm is finite
 _MOST_WINDOWS = 32  # that are read together
 _LARGEST_GROUP = 1 << 22  # scores of the sentences that are decoded together, unless a single one has more
 _LENGTHS = [1 << power for power in range(32)]  # maximum words of the sentences that are decoded together
-WORDS = "words"  # the signature for pretokenized sentences
-
-# Outputs whose rows have the same length, by the name of that length.
-_TABLES = {
-    "num_words": ("words", "tags", "probabilities"),
-    "num_entities": ("entities", "entity_types", "entity_starts", "entity_ends", "entity_probabilities"),
-}
-
 # B: sentences, W: words of all sentences, R: windows of all sentences, S: positions, C: tags, E: entities.
 
 
@@ -142,25 +134,6 @@ class EntityFinder:
         }
 
 
-class Entity(NamedTuple):
-    """An entity: consecutive words of a sentence."""
-
-    text: str  # `sentence[start:end]`
-    type: str  # its type as in the tags, such as "PER"
-    start: int  # offset of its first character in the sentence, not counting undecodable characters
-    end: int  # offset after its last character
-    probability: float  # probability of its least certain tag
-
-
-class TaggedText(NamedTuple):
-    """A sentence with its tags."""
-
-    words: list[str]  # the words, split at white space
-    tags: list[str]  # the tag of each word
-    probabilities: list[float]  # the probability of each tag
-    entities: list[Entity]  # the entities marked by the tags, in order
-
-
 def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transitions) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
 
@@ -223,6 +196,8 @@ class TaggingServable(WindowedServable):
         self._unk_id = tokenizer.unk_id
         self._entities = EntityFinder(tags)
         self._transitions = transitions
+        scores = transitions and [np.asarray(part).tolist() for part in transitions]
+        self._details = lambda: {"tags": list(tags), "of_characters": of_characters, "transitions": scores}
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Add `words`, for pretokenized sentences."""
@@ -252,19 +227,19 @@ class TaggingServable(WindowedServable):
         return {"probabilities": probabilities, "position_tags": tf.gather(self._tags, best)}
 
     def answer(self, text: tf.Tensor) -> Tensors:
-        """Tag sentences and find the entities in them: the outputs in `_TABLES`, padded with "" or 0."""
+        """Tag sentences and find the entities in them: the outputs in `TABLES`, padded with "" or 0."""
         text, num_bytes = check_text_size(text, "text")
         found = in_groups(self._answer_some, [text], num_bytes)
         with tf.device("CPU:0"):
             tables = {}
-            for count, names in _TABLES.items():
+            for count, names in TABLES.items():
                 lengths = check_table_size(tf.size(text, tf.int64), found[count])
                 for name in names:
                     tables[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths, validate=False).to_tensor()
             return tables
 
     def _answer_some(self, text: tf.Tensor) -> Tensors:
-        """Return the outputs of `answer` without padding, with the row lengths: the keys of `_TABLES`."""
+        """Return the outputs of `answer` without padding, with the row lengths: the keys of `TABLES`."""
         with tf.device("CPU:0"):
             words, wordpieces = self._split(text)
         numbers, probabilities = self._tag(words, wordpieces)
@@ -325,7 +300,7 @@ class TaggingServable(WindowedServable):
         `row_splits`, int64 [B + 1], are the first word of each sentence, and W; the transitions end with a sentence.
         """
         if self._transitions is not None:
-            return decode_words(tf.math.log(tf.maximum(probabilities, _LEAST)), row_splits, self._transitions)
+            return decode_words(tf.math.log(tf.maximum(probabilities, LEAST)), row_splits, self._transitions)
         return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
 
     def _windows(self, words: Words, wordpieces: tf.RaggedTensor) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
@@ -387,23 +362,3 @@ def trained_tags(config: TaggingConfig) -> list[str]:
             "the output folder of a run that did"
         )
     return tags
-
-
-def results(outputs: Mapping[str, np.ndarray]) -> list[TaggedText]:
-    """Convert outputs of the signature `text` to one `TaggedText` per sentence."""
-    texts = []
-    for row in range(len(outputs["words"])):
-        columns = {name: values[row].tolist() for name, values in outputs.items()}
-        num_words = sum(word != b"" for word in columns["words"])
-        words, tags = ([value.decode() for value in columns[name][:num_words]] for name in ("words", "tags"))
-        entities = [
-            Entity(text.decode(), kind.decode(), start, end, probability)
-            for text, kind, start, end, probability in zip(
-                *(columns[name] for name in ("entities", "entity_types", "entity_starts", "entity_ends")),
-                columns["entity_probabilities"],
-                strict=True,
-            )
-            if text
-        ]
-        texts.append(TaggedText(words, tags, columns["probabilities"][:num_words], entities))
-    return texts

@@ -145,19 +145,3 @@ def transitions_of(model: TaggingModel, tags: Sequence[str], config: TaggingConf
         *([scheme_transitions(tags)] if config.constrained_decoding else []),
     ]
     return Transitions(*(sum(parts) for parts in zip(*sources, strict=True))) if sources else None
-
-
-def best_path(scores: np.ndarray, transitions: Transitions) -> list[int]:
-    """Return the most likely tag numbers of a sentence from scores, [W, C]: `viterbi`, which is slow uncompiled."""
-    if not len(scores):
-        return []
-    start, between, end = transitions
-    best, sources = scores[0] + start, []
-    for of_word in scores[1:]:
-        through = best[:, None] + between  # [C, C], from a tag (row) into another (column)
-        sources.append(through.argmax(axis=0))
-        best = through.max(axis=0) + of_word
-    path = [int((best + end).argmax())]
-    for source in reversed(sources):
-        path.append(int(source[path[-1]]))
-    return path[::-1]

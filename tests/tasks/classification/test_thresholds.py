@@ -7,6 +7,7 @@ import pytest
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.data import Dataset
+from official_bert.tasks.classification.reader import results
 from official_bert.tasks.classification.records import class_scores, predicted_label
 from official_bert.tasks.classification.report import (
     check_tunable,
@@ -14,7 +15,6 @@ from official_bert.tasks.classification.report import (
     with_tuned_thresholds,
     write_thresholds,
 )
-from official_bert.tasks.classification.servable import results
 
 TWO = Dataset("custom", {}, ("bad", "good"))
 SEVERAL = Dataset("custom", {}, ("a", "b", "c"), "multi_label")

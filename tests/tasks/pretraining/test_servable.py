@@ -16,7 +16,8 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving import servable as servable_module
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import servable as pretraining_servable
-from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model
+from official_bert.tasks.pretraining.reader import FilledMask
+from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused, run_here
 from tests.exports import TOLERANCE, ask

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from absl import logging
 
+from official_bert.tasks.question_answering.answers import final_text, find_answers, predicted_texts, write_answers
 from official_bert.tasks.question_answering.data import (
     Answer,
     Question,
@@ -15,7 +16,6 @@ from official_bert.tasks.question_answering.data import (
     WindowOptions,
     read_squad,
 )
-from official_bert.tasks.question_answering.task import final_text, find_answers, predicted_texts, write_answers
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_vocab
 from tests.conftest import GOLDEN, golden_arrays
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers, score_answers_with_null
+from official_bert.tasks.question_answering.answers import QuestionAnswers, RankedAnswer
 from official_bert.tasks.question_answering.data import Answer, Question, SquadSet
 from official_bert.tasks.question_answering.job import question_word, report_sections
-from official_bert.tasks.question_answering.task import QuestionAnswers, RankedAnswer
 from official_bert.visualization.report_page import NUM_MISTAKES, report_page
 from tests.reports import data_of
 

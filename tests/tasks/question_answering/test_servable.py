@@ -19,9 +19,9 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.tasks.question_answering.answers import MASKED_LOGIT, find_answers
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
-from official_bert.tasks.question_answering.task import MASKED_LOGIT, find_answers
 from official_bert.tokenization import FullTokenizer, graph_operations
 from tests.conftest import GOLDEN
 from tests.exports import traced_once

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.tasks.question_answering.answers import LOGITS
 from official_bert.tasks.question_answering.data import TRAINING_SCHEMA
-from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
+from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 
 MAX_SEQ_LENGTH = 12
 LOWEST = np.finfo(np.float32).min

@@ -12,7 +12,8 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.servable import SentenceServable, results
+from official_bert.tasks.sentence_encoder.reader import results
+from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE, ask
 

@@ -14,9 +14,11 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import servable as servable_module
-from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
+from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.serving.signatures import SIGNATURES
+from official_bert.tasks.tagging.reader import Entity
 from official_bert.tasks.tagging.records import make_windows
-from official_bert.tasks.tagging.servable import Entity, TaggingServable, split_at_blanks
+from official_bert.tasks.tagging.servable import TaggingServable, split_at_blanks
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.sequences import join_texts
 from tests.exports import TOLERANCE

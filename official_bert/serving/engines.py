@@ -1,0 +1,129 @@
+"""Engines, which compute models that read ids: LiteRT, ONNX Runtime and OpenVINO. None imports TensorFlow.
+
+An engine reads input_ids, input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]. Several
+threads may call it.
+"""
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from official_bert.serving.signatures import SERVING_DEFAULT, Arrays
+from official_bert.serving.versions import LITE_FILE, ONNX_FILE
+from official_bert.support import files
+from official_bert.support.errors import UserError, require
+from official_bert.support.processes import available_cores
+
+ENGINES = ("onnxruntime", "openvino")  # for the file of ONNX
+
+
+class _Pool:
+    """Objects that one thread uses at a time; there are as many as were used at once."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self._make, self._free = make, queue.SimpleQueue()
+        self._free.put(make())  # now, since its file may be damaged
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Any]:
+        try:
+            found = self._free.get_nowait()
+        except queue.Empty:
+            found = self._make()
+        try:
+            yield found
+        finally:
+            self._free.put(found)
+
+
+class LiteEngine:
+    """LiteRT; it computes one row at a time."""
+
+    reads_batches = False
+
+    def __init__(self, path: str, num_threads: int):
+        require("ai_edge_litert", "lite")
+        from ai_edge_litert.interpreter import Interpreter
+
+        def runner() -> Any:
+            return Interpreter(path, num_threads=num_threads).get_signature_runner(SERVING_DEFAULT)
+
+        self._runners = _Pool(runner)
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        with self._runners.one() as run:
+            rows = [
+                run(**{name: values[row : row + 1] for name, values in ids.items()})
+                for row in range(len(ids["input_ids"]))
+            ]
+        if len(rows) == 1:
+            return rows[0]
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+class OnnxEngine:
+    """ONNX Runtime."""
+
+    reads_batches = True
+
+    def __init__(self, path: str, num_threads: int):
+        require("onnxruntime", "onnx")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = num_threads, 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._names = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        return dict(zip(self._names, self._session.run(None, dict(ids)), strict=True))
+
+
+class OpenVinoEngine:
+    """OpenVINO."""
+
+    reads_batches = True
+
+    def __init__(self, path: str, num_threads: int):
+        require("openvino", "openvino")
+        import openvino
+
+        num_streams = available_cores() if num_threads == 1 else 1
+        settings = {"INFERENCE_NUM_THREADS": num_threads * num_streams, "NUM_STREAMS": num_streams}
+        settings["INFERENCE_PRECISION_HINT"] = "f32"  # on some processors it would be bfloat16
+        model = openvino.Core().compile_model(path, "CPU", settings)
+        self._requests = _Pool(model.create_infer_request)
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        with self._requests.one() as request:
+            return {value.any_name: np.array(found) for value, found in request.infer(dict(ids)).items()}
+
+
+Engine = LiteEngine | OnnxEngine | OpenVinoEngine
+
+
+def open_engine(folder: str, file_name: str, *, name: str | None = None, num_threads: int = 0) -> Engine:
+    """Open the model of an export.
+
+    Args:
+      name: one of `ENGINES`, for a model that both read; by default the first.
+      num_threads: number of threads that compute a request; 0 for the number of cores.
+    """
+    if name is not None and file_name != ONNX_FILE:
+        raise UserError(f"engine={name} reads exports with export_format=onnx, but {folder} has {file_name}")
+    engine = {LITE_FILE: LiteEngine, ONNX_FILE: OpenVinoEngine if name == ENGINES[1] else OnnxEngine}[file_name]
+    if files.is_remote(folder):
+        raise UserError(f"{folder} is remote, and only SavedModels are read from there; copy it to this machine")
+    path = os.path.join(folder, file_name)
+    try:
+        return engine(path, num_threads or available_cores())
+    except UserError:
+        raise
+    except Exception as error:  # of any kind: each engine has its own
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"{path} cannot be loaded ({reason:.300}); is it damaged? Export the model again") from error

@@ -1,0 +1,84 @@
+"""Reads exports, without TensorFlow: their numbered versions, descriptions and checksums."""
+
+import os
+from typing import Any
+
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+
+SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
+ASSETS_FOLDER = "assets"
+DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+MODEL_FILES = (SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE)  # of which a version has one
+
+# In the description of an export for an engine: the outputs of its signatures, and the number of values of each input.
+OUTPUTS, LIMITS = "outputs", "limits"
+NUM_POSITIONS = "num_example_positions"  # in the description of an export, if its examples have several windows
+
+
+def check_is_no_version(export_dir: str) -> None:
+    if any(files.exists(os.path.join(export_dir, name)) for name in MODEL_FILES):
+        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+
+
+def versions(export_dir: str) -> list[int]:
+    """Return the version numbers in a folder, in ascending order."""
+    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders end in a slash
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """Return the numbers of versions with a model, in ascending order."""
+    return [number for number in versions(export_dir) if model_file(os.path.join(export_dir, str(number)))]
+
+
+def model_file(folder: str) -> str | None:
+    """Return the name of the model in the folder of a version; None if there is none."""
+    return next((name for name in MODEL_FILES if files.exists(os.path.join(folder, name))), None)
+
+
+def find_version(path: str) -> str | None:
+    """Return the folder of a version, or of the highest in a folder of versions; None if there is none."""
+    if model_file(path):
+        return path
+    numbers = complete_versions(path)
+    return os.path.join(path, str(numbers[-1])) if numbers else None
+
+
+def engine_version(path: str) -> str | None:
+    """Return the version of `find_version` if LiteRT, ONNX Runtime or OpenVINO computes it, without TensorFlow."""
+    version = find_version(path) if files.is_folder(path) else None
+    return version if version and model_file(version) != SAVED_MODEL_FILE else None
+
+
+def highest_version(export_dir: str) -> int:
+    check_is_no_version(export_dir)
+    if numbers := complete_versions(export_dir):
+        return numbers[-1]
+    raise UserError(f"export_dir={export_dir} contains no exported version (a folder named by a number, such as 1)")
+
+
+def check_whole(folder: str) -> None:
+    """Verify the checksums of the files of a version.
+
+    TensorFlow itself does not detect all corruption, and some of it crashes the process. Versions without a checksum
+    file, as written by other programs, are not checked.
+    """
+    path = os.path.join(folder, CHECKSUMS_FILE)
+    if not files.exists(path):
+        return
+    for name, checksum in text_files.read_json(path, "file of checksums").items():
+        part = os.path.join(folder, name)
+        if not files.exists(part):
+            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
+        if files.sha256(part) != checksum:
+            raise UserError(
+                f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
+                "again, or copy it once more"
+            )
+
+
+def description(folder: str) -> dict[str, Any]:
+    """Read a version's description; empty if another program or an earlier version of this package wrote it."""
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    return text_files.read_json(path, "description of the export") if files.exists(path) else {}

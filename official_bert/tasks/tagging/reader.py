@@ -1,0 +1,137 @@
+"""Reader of taggers, in Python and NumPy: sentences to windows, and probabilities to tagged words and entities."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.metrics.tagging import find_entities, has_entities
+from official_bert.serving.readers import Reader, Reading, padded_table
+from official_bert.serving.signatures import Arrays
+from official_bert.tasks.tagging.decoding import best_path, marginals
+from official_bert.tasks.tagging.records import Window, make_windows, own_windows
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.sequences import join_texts
+
+LEAST = 1e-37  # a positive float32, whose logarithm is finite
+WORDS = "words"  # the signature for pretokenized sentences
+
+
+class Entity(NamedTuple):
+    """An entity: consecutive words of a sentence."""
+
+    text: str  # `sentence[start:end]`
+    type: str  # its type as in the tags, such as "PER"
+    start: int  # offset of its first character in the sentence, not counting undecodable characters
+    end: int  # offset after its last character
+    probability: float  # probability of its least certain tag
+
+
+class TaggedText(NamedTuple):
+    """A sentence with its tags."""
+
+    words: list[str]  # the words, split at white space
+    tags: list[str]  # the tag of each word
+    probabilities: list[float]  # the probability of each tag
+    entities: list[Entity]  # the entities marked by the tags, in order
+
+
+# Outputs whose rows have the same length, by the name of that length.
+TABLES = {
+    "num_words": ("words", "tags", "probabilities"),
+    "num_entities": ("entities", "entity_types", "entity_starts", "entity_ends", "entity_probabilities"),
+}
+
+# A value of the type of each output, in their order.
+_EMPTY = (b"", b"", np.float32(0), b"", b"", np.int32(0), np.int32(0), np.float32(0))
+
+
+class _Sentence(NamedTuple):
+    """A sentence of W words; the windows name the words that they tag, and the first wordpiece of each."""
+
+    text: str
+    places: list[tuple[int, int]]  # offsets of the first character of each word, and after its last one
+    windows: list[Window]
+
+
+class TagReader(Reader):
+    def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
+        super().__init__(said, tokenizer)
+        self._tags, self._of_characters = said["tags"], said["of_characters"]
+        self._transitions = said["transitions"] and [np.array(scores, np.float32) for scores in said["transitions"]]
+        self._has_entities = has_entities(set(self._tags))
+
+    def encode(self, text: str) -> Reading:
+        if self._of_characters:
+            ids, starts, ends = self.tokenizer.encode_with_offsets(text)
+            places, numbers = list(zip(starts, ends, strict=True)), list(range(len(ids)))
+            windows = list(own_windows(0, ids, numbers, numbers, self.max_seq_length - 2))
+        else:
+            places = [match.span() for match in re.finditer(r"\S+", text)]
+            words = [text[start:end] for start, end in places]
+            windows = list(make_windows([words], self.tokenizer, max_seq_length=self.max_seq_length))
+        sequences = [join_texts(window.ids, (), self.specials).inputs for window in windows]
+        return Reading(sequences, _Sentence(text, places, windows))
+
+    def named(self, outputs: Arrays) -> Arrays:
+        tags = np.array([tag.encode() for tag in self._tags], object)
+        return {**outputs, "position_tags": tags[outputs["probabilities"].argmax(axis=-1)]}
+
+    def decode(self, readings: Sequence[Reading], outputs: Sequence[Sequence[Arrays]]) -> Arrays:
+        columns = [self._tagged(reading.parts, rows) for reading, rows in zip(readings, outputs, strict=True)]
+        names = itertools.chain.from_iterable(TABLES.values())
+        return {
+            name: padded_table(values, empty)
+            for name, empty, values in zip(names, _EMPTY, zip(*columns, strict=True), strict=True)
+        }
+
+    def _tagged(self, sentence: _Sentence, rows: Sequence[Arrays]) -> tuple[list[Any], ...]:
+        """Return the columns of `TABLES` for a sentence."""
+        probabilities = np.zeros([len(sentence.places), len(self._tags)], np.float32)  # [W, C]
+        for window, row in zip(sentence.windows, rows, strict=True):
+            probabilities[list(window.words)] = row["probabilities"][np.array(window.positions, int) + 1]  # after [CLS]
+        if self._transitions is None:
+            numbers, shares = probabilities.argmax(axis=1), probabilities
+        else:
+            scores = np.log(np.maximum(probabilities, LEAST))
+            numbers, shares = best_path(scores, self._transitions), marginals(scores, self._transitions)
+        tags, shares = [self._tags[number] for number in numbers], shares[np.arange(len(numbers)), numbers]
+        words = [sentence.text[start:end].encode() for start, end in sentence.places]
+        entities = find_entities(tags) if self._has_entities else []
+        starts = [sentence.places[entity.start][0] for entity in entities]
+        ends = [sentence.places[entity.end - 1][1] for entity in entities]
+        return (
+            words,
+            [tag.encode() for tag in tags],
+            shares,
+            [sentence.text[start:end].encode() for start, end in zip(starts, ends, strict=True)],
+            [entity.type.encode() for entity in entities],
+            starts,
+            ends,
+            [shares[entity.start : entity.end].min() for entity in entities],
+        )
+
+
+READER = TagReader
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[TaggedText]:
+    """Convert outputs of the signature `text` to one `TaggedText` per sentence."""
+    texts = []
+    for row in range(len(outputs["words"])):
+        columns = {name: values[row].tolist() for name, values in outputs.items()}
+        num_words = sum(word != b"" for word in columns["words"])
+        words, tags = ([value.decode() for value in columns[name][:num_words]] for name in ("words", "tags"))
+        entities = [
+            Entity(text.decode(), kind.decode(), start, end, probability)
+            for text, kind, start, end, probability in zip(
+                *(columns[name] for name in ("entities", "entity_types", "entity_starts", "entity_ends")),
+                columns["entity_probabilities"],
+                strict=True,
+            )
+            if text
+        ]
+        texts.append(TaggedText(words, tags, columns["probabilities"][:num_words], entities))
+    return texts

@@ -110,13 +110,17 @@ def main() -> None:
         ]  # fmt: skip
         one_step = [*training, "--do_train", "--num_train_epochs=0.04"]
         run(*one_step, "--do_export", f"--export_dir={folder / 'export'}", f"--output_dir={folder / 'run'}")
+        lite = folder / "lite" / "export"
+        run("-m", "official_bert", "export", folder / "run", lite, "--export_format=tflite")
         measured: dict[str, Callable[[], float]] = {
             "python -c pass": lambda: run("-c", "pass"),
             "run_pretraining.py --help": lambda: run("run_pretraining.py", "--help"),
             "import tensorflow": lambda: run("-c", "import tensorflow"),
             "one training step, saved": lambda: run(*one_step, f"--output_dir={tempfile.mkdtemp(dir=folder)}"),
             "first prediction": lambda: run("-c", PREDICTION, folder / "run"),
+            "first prediction, LiteRT": lambda: run("-c", PREDICTION, lite),
             "first answer of a server": lambda: first_answer(folder / "export"),
+            "first answer, LiteRT": lambda: first_answer(lite),
         }
         print(f"Start-up: median of {flags.rounds}, seconds")
         times: dict[str, list[float]] = {what: [] for what in measured}

@@ -11,11 +11,11 @@ from official_bert.tasks.classification.options import ClassifierConfig
 
 def prepare(config: ClassifierConfig) -> tuple[Any, ...]:
     from official_bert.tasks.classification.data import CUSTOM
-    from official_bert.tasks.classification.records import read_data
+    from official_bert.tasks.classification.records import read_data, reads_pairs
 
     for name in config.required_files if config.task_name.lower() == CUSTOM else ():
         files.check_file(os.path.join(config.data_dir, getattr(config, name)), name)
-    return *prepare_finetuning(config), read_data(config)
+    return *prepare_finetuning(config, reads_pairs=reads_pairs(config)), read_data(config)
 
 
 def run(config: ClassifierConfig, inputs: tuple[Any, ...]) -> None:

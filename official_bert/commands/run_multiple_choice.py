@@ -10,7 +10,7 @@ from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 def prepare(config: MultipleChoiceConfig) -> tuple[Any, ...]:
     from official_bert.tasks.multiple_choice.data import read_data
 
-    return *prepare_finetuning(config), read_data(config)
+    return *prepare_finetuning(config, reads_pairs=True), read_data(config)
 
 
 def run(config: MultipleChoiceConfig, inputs: tuple[Any, ...]) -> None:

@@ -14,7 +14,7 @@ def prepare(config: SquadConfig) -> tuple[Any, ...]:
     WindowOptions.from_config(config)
     for name in config.required_files:
         files.check_file(getattr(config, name), name)
-    return *prepare_finetuning(config), read_data(config)
+    return *prepare_finetuning(config, reads_pairs=True), read_data(config)
 
 
 def run(config: SquadConfig, inputs: tuple[Any, ...]) -> None:

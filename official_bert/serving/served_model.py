@@ -59,7 +59,7 @@ _IDS = ""  # the batcher of ids from the signature `tokenize`, beside those of t
 
 
 class EngineOptions(NamedTuple):
-    """How an engine computes an export for LiteRT, ONNX Runtime or OpenVINO; see `open_engine`."""
+    """Arguments of `open_engine`, which computes exports for LiteRT, ONNX Runtime and OpenVINO."""
 
     engine: str | None = None
     num_threads: int = 1  # per request

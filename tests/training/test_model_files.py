@@ -17,6 +17,7 @@ from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.training.model_files import complete_model_flags, read_model_files
 from official_bert.training.run_folder import write_run_config
+from tests.conftest import run_config
 
 
 def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of_model, tmp_path):
@@ -25,15 +26,15 @@ def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of
     large.write_text(json.dumps(config | {"intermediate_size": 2**31 - 1, "num_hidden_layers": 10_000}))
     files = {**files_of_model, "bert_config_file": str(large)}
     run_files = {**files, "output_dir": str(tmp_path / "out"), "do_train": True}
-    for run, run_config in (
-        (run_pretraining.run, PretrainingConfig(**{**run_files, "vocab_file": None}, input_file="absent")),
-        (run_classifier.run, ClassifierConfig(**run_files, task_name="mrpc", data_dir="absent")),
-        (run_ner.run, TaggingConfig(**run_files, data_dir="absent")),
+    for command, config_of_run in (
+        (run_pretraining, PretrainingConfig(**{**run_files, "vocab_file": None}, input_file="absent")),
+        (run_classifier, ClassifierConfig(**run_files, task_name="mrpc", data_dir="absent")),
+        (run_ner, TaggingConfig(**run_files, data_dir="absent")),
     ):
-        kind = "to be trained" if "do_train" in run_config.__dict__ else "of memory"
+        kind = "to be trained" if "do_train" in config_of_run.__dict__ else "of memory"
         message = f"bert_config.json: intermediate_size is 2147483647; .* parameters and needs .* GB {kind}, but this"
         with pytest.raises(UserError, match=message):
-            run(run_config)
+            run_config(command, config_of_run)
     assert not (tmp_path / "out").exists()
 
 
@@ -43,13 +44,13 @@ def test_a_model_of_one_segment_refuses_pairs_before_any_file_of_data_is_read(fi
     files = {"bert_config_file": str(tmp_path / "bert_config.json"), "vocab_file": files_of_model["vocab_file"]}
     runs = {**files, "output_dir": str(tmp_path / "out"), "do_train": True, "max_seq_length": 16}
     lengths = {"max_query_length": 4, "doc_stride": 2}
-    for run, run_config in (
-        (run_classifier.run, ClassifierConfig(**runs, task_name="mrpc", data_dir="absent")),
-        (run_multiple_choice.run, MultipleChoiceConfig(**runs, task_name="race", data_dir="absent")),
-        (run_squad.run, SquadConfig(**runs, **lengths, train_file="absent")),
+    for command, config_of_run in (
+        (run_classifier, ClassifierConfig(**runs, task_name="mrpc", data_dir="absent")),
+        (run_multiple_choice, MultipleChoiceConfig(**runs, task_name="race", data_dir="absent")),
+        (run_squad, SquadConfig(**runs, **lengths, train_file=files["vocab_file"])),
     ):
         with pytest.raises(UserError, match="the model has type_vocab_size=1, so it cannot read pairs of texts"):
-            run(run_config)
+            run_config(command, config_of_run)
     _, tokenizer = read_model_files(SquadConfig(**runs, **lengths, train_file="absent"))
     assert tokenizer("the town")["input_ids"].shape == (1, 4)
     with pytest.raises(UserError, match="type_vocab_size=1"):

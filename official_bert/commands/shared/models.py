@@ -29,14 +29,16 @@ def prepare_model(config: ModelOptions) -> ModelFiles:
     return model
 
 
-def prepare_finetuning(config: FinetuningOptions) -> ModelFiles:
-    """Read the files of the model; check that the checkpoints and the teacher are there."""
+def prepare_finetuning(config: FinetuningOptions, *, reads_pairs: bool = False) -> ModelFiles:
+    """Read the files of the model, which must read pairs if the task does; check that checkpoints and teacher exist."""
     from official_bert.checkpoints.locate import locate
     from official_bert.training.model_files import read_model_files
     from official_bert.training.run_folder import check_has_checkpoint
 
     direction = config.attention_direction
     model = ModelFiles(*read_model_files(config, for_training=config.trains_encoder, attention_direction=direction))
+    if reads_pairs:
+        model.tokenizer.specials.check_pairs()
     check_export(config, model.bert_config)
     for path in config.ensemble:
         locate(path, "ensemble_checkpoints")

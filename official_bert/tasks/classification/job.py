@@ -23,7 +23,6 @@ from official_bert.tasks.classification.records import (
     TextJoiner,
     class_score_names,
     class_scores,
-    reads_pairs,
     submission_name,
     write_bare_table,
     write_confusion_matrix,
@@ -59,8 +58,6 @@ class ClassificationJob(FinetuningJob):
         dataset, self._train, self._dev, self._test = data
         self._dataset = dataset
         self.labels = dataset.labels
-        if reads_pairs(config, dataset):
-            tokenizer.specials.check_pairs()
         if config.tune_thresholds:
             check_tunable(dataset)
             if not config.do_train and not latest_checkpoint(checkpoint_folder(config)):

@@ -216,9 +216,10 @@ def _column(column: Column, has_header: bool) -> Column:
     return column
 
 
-def reads_pairs(config: ClassifierConfig, dataset: Dataset) -> bool:
-    if dataset.name == CUSTOM:
+def reads_pairs(config: ClassifierConfig) -> bool:
+    if config.task_name.lower() == CUSTOM:
         return config.text_b_column is not None
+    dataset = named_dataset(config.task_name, config.xnli_language, config.train_file)
     return any(split.text_b is not None for split in dataset.splits.values())
 
 

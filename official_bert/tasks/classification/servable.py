@@ -177,7 +177,7 @@ def servable_of_run(
         tokenizer,
         problem=dataset.problem,
         labels=dataset.labels,
-        is_pair=reads_pairs(config, dataset),
+        is_pair=reads_pairs(config),
         max_seq_length=config.max_seq_length,
         max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,

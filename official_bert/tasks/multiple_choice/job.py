@@ -96,7 +96,6 @@ class MultipleChoiceJob(FinetuningJob):
         data: Sequence[list[Example] | None],
     ):
         super().__init__(config, bert_config, tokenizer)
-        tokenizer.specials.check_pairs()
         self.primary_metric = selecting_metric(config.primary_metric, "accuracy", ("accuracy",))
         self._joiner = ChoiceJoiner(tokenizer, config.max_seq_length)
         self._train, self._dev, self._test = (

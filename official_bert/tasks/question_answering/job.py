@@ -186,7 +186,6 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer, data: SquadData):
         super().__init__(config, bert_config, tokenizer)
-        tokenizer.specials.check_pairs()
         self._options = WindowOptions.from_config(config, tokenizer)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = data

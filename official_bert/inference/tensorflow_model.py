@@ -17,14 +17,13 @@ from official_bert.inference.functional_models import KERAS, folder_of_model, is
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
+from official_bert.serving.engine_model import USUAL_SIZES
 from official_bert.serving.servable import Servable
 from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays
 from official_bert.serving.versions import NUM_POSITIONS, description
 from official_bert.support.errors import UserError, plain_message
 from official_bert.tasks.task_registry import TASKS, TaskRow
 from official_bert.training.devices import dtype_policy, require_backend
-
-_BASE = BertConfig(vocab_size=1)  # an export does not tell its sizes; these are BERT-Base's
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -35,7 +34,7 @@ class TensorFlowModel:
     row: TaskRow | None = None
     text_names: Sequence[str] = ()
     takes_one_text: bool = False
-    config: BertConfig = _BASE
+    config: BertConfig = USUAL_SIZES
     num_positions: int = 0  # of an example
     text_encoder: TextEncoder | None = None
     source: Any = None  # keeps the weights and tables alive
@@ -106,7 +105,7 @@ def load(
             signature=export.signatures.__getitem__,
             row=row,
             text_names=names,
-            num_positions=said.get(NUM_POSITIONS, said.get("max_seq_length", _BASE.max_length)),
+            num_positions=said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length)),
             source=export,
         )
     if is_functional(path):

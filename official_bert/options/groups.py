@@ -352,11 +352,14 @@ class EvaluationOptions(Options):
     )
 
 
+ENGINES = ("onnxruntime", "openvino")  # that compute an export for ONNX, the default first
+
+
 def engine_option() -> Any:
     return option(
         None,
-        "Program that computes an export for ONNX; by default onnxruntime.",
-        choices=("onnxruntime", "openvino"),
+        f"Program that computes an export for ONNX; by default {ENGINES[0]}.",
+        choices=ENGINES,
         group="rarely needed",
     )
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.serving.batching import work
 from official_bert.serving.engines import open_engine
 from official_bert.serving.readers import Reader, check_table_size, padded_table
 from official_bert.serving.signatures import (
@@ -40,7 +39,8 @@ from official_bert.tokenization import load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, batches_by_length
 from official_bert.tokenization.tokenizer import to_unicode
 
-_MOST_WORK = 1 << 11  # positions computed together
+# An export does not tell its sizes; these are BERT-Base's.
+USUAL_SIZES = BertConfig(vocab_size=1)
 
 
 class EngineModel:
@@ -48,7 +48,7 @@ class EngineModel:
 
     text_encoder = None
     takes_one_text = False
-    config = BertConfig(vocab_size=1)  # an export does not tell its sizes; these are BERT-Base's
+    config = USUAL_SIZES
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class EngineModel:
     def predict(self, ids: Arrays) -> Arrays:
         """Convert input_ids, input_mask and segment_ids, [B, S], to predictions."""
         self._check(ids)
-        ids = {name: values.astype(np.int32) for name, values in ids.items()}
         if not len(ids["input_ids"]):
             return self._nothing(SERVING_DEFAULT)
-        return self._reader.named(self.compute(ids))
+        rows = zip(*ids.values(), strict=True)
+        return self._reader.stacked(self._computed([dict(zip(ids, row, strict=True)) for row in rows]))
 
     def answer_records(self, records: Sequence[bytes]) -> Arrays:
         raise UserError("an export for LiteRT or ONNX reads texts, not records; give the run's folder")
@@ -139,7 +139,7 @@ class EngineModel:
         """Return the outputs of each sequence; those of like length are computed together."""
 
         def most_rows(length: int) -> int:
-            return max(_MOST_WORK // work(1, length), 1) if self.compute.reads_batches else 1
+            return self._reader.most_rows(length) if self.compute.reads_batches else 1
 
         results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
         lengths = [len(sequence["input_ids"]) for sequence in sequences]

@@ -1,7 +1,7 @@
 """Engines, which compute models that read ids: LiteRT, ONNX Runtime and OpenVINO. None imports TensorFlow.
 
-An engine reads input_ids, input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]. Several
-threads may call it.
+An engine reads input_ids, input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]; without
+`reads_batches`, B is 1. Several threads may call it.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from official_bert.options.groups import ENGINES
 from official_bert.serving.signatures import SERVING_DEFAULT, Arrays
 from official_bert.serving.versions import LITE_FILE, ONNX_FILE
 from official_bert.support import files
+from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, require
 from official_bert.support.processes import available_cores
-
-ENGINES = ("onnxruntime", "openvino")  # for the file of ONNX
 
 
 class _Pool:
@@ -41,7 +41,7 @@ class _Pool:
 
 
 class LiteEngine:
-    """LiteRT; it computes one row at a time."""
+    """LiteRT."""
 
     reads_batches = False
 
@@ -52,17 +52,12 @@ class LiteEngine:
         def runner() -> Any:
             return Interpreter(path, num_threads=num_threads).get_signature_runner(SERVING_DEFAULT)
 
-        self._runners = _Pool(runner)
+        with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")):
+            self._runners = _Pool(runner)
 
     def __call__(self, ids: Arrays) -> Arrays:
         with self._runners.one() as run:
-            rows = [
-                run(**{name: values[row : row + 1] for name, values in ids.items()})
-                for row in range(len(ids["input_ids"]))
-            ]
-        if len(rows) == 1:
-            return rows[0]
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+            return run(**ids)
 
 
 class OnnxEngine:

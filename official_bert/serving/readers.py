@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from official_bert.serving.batching import work
 from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError
 from official_bert.tokenization import Tokenizer
 
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
+_MOST_WORK = 1 << 11  # positions computed together
 
 
 class Reading(NamedTuple):
@@ -41,16 +43,23 @@ class Reader:
         """Convert the texts of an example, one for each of the description's `text_names`."""
         raise NotImplementedError
 
+    def most_rows(self, length: int) -> int:
+        """Return the number of sequences of a length that are computed together."""
+        return max(_MOST_WORK // work(1, length), 1)
+
     def named(self, outputs: Arrays) -> Arrays:
         """Add the names of labels to outputs of sequences, [B, ...]: the outputs of the signature for ids."""
         return outputs
 
+    def stacked(self, rows: Sequence[Arrays]) -> Arrays:
+        """Convert the outputs of each sequence to those of the signature for ids, [B, ...]."""
+        tables = {name: padded_table([row[name] for row in rows], rows[0][name].dtype.type()) for name in rows[0]}
+        return self.named(tables)
+
     def decode(self, readings: Sequence[Reading], outputs: Sequence[Sequence[Arrays]]) -> Arrays:
         """Convert the outputs of each example's sequences to the outputs of the signature `text`, [B, ...]."""
         del readings
-        rows = [row for (row,) in outputs]
-        tables = {name: padded_table([row[name] for row in rows], rows[0][name].dtype.type()) for name in rows[0]}
-        return self.named(tables)
+        return self.stacked([row for (row,) in outputs])
 
 
 def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:

@@ -195,8 +195,30 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
         for ids in requests(tokenizer.mask_id, at_once=export_format == "onnx"):
             numbers = servable.numbers({name: tf.constant(values) for name, values in ids.items()})
             assert_close(model.compute(ids), numbers, 1e-5)
+        check_parts(model, ids)
         with pytest.raises(RequestError, match="input_ids must be from 0 to 1181, but is from 1 to 1182"):
             model.predict({**ids, "input_ids": np.full_like(ids["input_ids"], 1182) - (ids["input_ids"] > 500) * 1181})
+
+
+def check_parts(model, ids):
+    """Many sequences in a request are computed in parts."""
+    alone, compute, sizes = model.predict(ids), model.compute, []
+
+    class Recorded:
+        reads_batches = compute.reads_batches
+
+        def __call__(self, ids):
+            sizes.append(ids["input_ids"].size)
+            return compute(ids)
+
+    model.compute = Recorded()
+    for name, values in model.predict({name: np.repeat(values, 300, axis=0) for name, values in ids.items()}).items():
+        if values.dtype == object:
+            assert values.tolist() == np.repeat(alone[name], 300, axis=0).tolist()
+        else:
+            np.testing.assert_allclose(values, np.repeat(alone[name], 300, axis=0), atol=1e-5)
+    assert len(sizes) > 1 and max(sizes) <= 1 << 11
+    model.compute = compute
 
 
 def assert_close(found, expected, tolerance):

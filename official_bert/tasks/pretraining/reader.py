@@ -10,6 +10,8 @@ from official_bert.serving.signatures import Arrays
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
+MOST_LOGITS = 1 << 24  # computed together
+
 
 class FilledMask(NamedTuple):
     """A candidate wordpiece for a mask."""
@@ -29,6 +31,9 @@ class MaskReader(Reader):
         for part in self.tokenizer.mask_pattern.split(text, maxsplit=most):
             ids += [*self.tokenizer.encode(part), self.tokenizer.mask_id]
         return Reading([join_texts(ids[:-1][:most], (), self.specials).inputs])
+
+    def most_rows(self, length: int) -> int:
+        return max(min(super().most_rows(length), MOST_LOGITS // (length * self._wordpieces.size)), 1)
 
     def named(self, outputs: Arrays) -> Arrays:
         probabilities = outputs["probabilities"]

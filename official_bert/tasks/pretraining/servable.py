@@ -11,10 +11,9 @@ from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors, rows_at_once
 from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.reader import MOST_LOGITS
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import Parts, in_batches, join_parts, rows_of
-
-_MOST_LOGITS = 1 << 24  # computed together
 
 # The heads, by their scopes.
 MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
@@ -83,7 +82,7 @@ class PretrainingServable(Servable):
                 best, ids = self._best(self._run_head(vectors, positions[tf.newaxis])[0])
                 return {"words": tf.gather(self._wordpieces, ids), "probabilities": best}
 
-            return in_batches(predict_masks, num_masks, max(_MOST_LOGITS // self.bert_config.vocab_size, 1), specs)
+            return in_batches(predict_masks, num_masks, max(MOST_LOGITS // self.bert_config.vocab_size, 1), specs)
 
         shape = [None, self._top_k]
         specs = {"words": tf.TensorSpec(shape, tf.string), "probabilities": tf.TensorSpec(shape, tf.float32)}

@@ -134,15 +134,23 @@ def try_size(trial: Trial) -> None:
     folder, model, texts, hf_dir = trial.folder, trial.model, trial.folder / "texts.txt", trial.folder / "hf"
     trial.command("to Hugging Face", "convert_hf_checkpoint", to_hf=True, init_checkpoint=model, output_dir=hf_dir)
     trial.command("from Hugging Face", "convert_hf_checkpoint", hf_dir=hf_dir, output_dir=folder / "converted")
-    trial.command("masks: export", "export", hf_dir, folder / "serving" / "masks")
-    trial.serve("masks", {f"32 texts of {NUM_MASKS} masks": inputs("masks", text=["[MASK] " * NUM_MASKS] * 32)})
-    ids = {name: [[7] * 512] * 32 for name in ("input_ids", "input_mask", "segment_ids")}
-    ids |= {"input_mask": [[1] * 512] * 32, "segment_ids": [[0] * 512] * 32}
+    # [MASK] has id 4
+    ids = {name: [[number] * 512] * 32 for name, number in (("input_ids", 4), ("input_mask", 1), ("segment_ids", 0))}
+    for name, export_format in (("masks", "saved_model"), ("masks-lite", "tflite"), ("masks-onnx", "onnx")):
+        trial.command(f"{name}: export", "export", hf_dir, folder / "serving" / name, export_format=export_format)
+        trial.serve(name, {
+            f"32 texts of {NUM_MASKS} masks": inputs(name, text=["[MASK] " * NUM_MASKS] * 32),
+            "ids, 32 x 512 masks": (f"/v1/models/{name}:predict", {"inputs": ids}),
+        })  # fmt: skip
 
     columns = {"text_a_column": "text", "label_column": "label", "train_file": "train.tsv", "eval_file": "dev.tsv"}
     few = 2 / NUM_CLASSES
     trial.train("classifier", data_dir=folder, task_name="custom", **columns, do_eval=True, num_train_epochs=few)
     trial.command("classifier: predict", "predict", folder / "classifier", texts, output_file=folder / "classes.tsv")
+    lite = folder / "lite"
+    trial.command("classifier: LiteRT, int8", "export", folder / "classifier", lite, export_format="tflite",
+                  export_precision="int8")  # fmt: skip
+    trial.command("classifier: predict, LiteRT", "predict", lite, texts, output_file=folder / "lite.tsv")
     trial.serve("classifier", {
         "a text": inputs("classifier", text_a=[SHORT]),
         f"{NUM_TEXTS} texts, one of {NUM_WORDS:,} words": inputs("classifier", text_a=TEXTS),

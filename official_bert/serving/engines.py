@@ -50,7 +50,9 @@ class LiteEngine:
         from ai_edge_litert.interpreter import Interpreter
 
         def runner() -> Any:
-            return Interpreter(path, num_threads=num_threads).get_signature_runner(SERVING_DEFAULT)
+            interpreter = Interpreter(path, num_threads=num_threads)
+            interpreter.allocate_tensors()  # writes its note now, and prepares the weights before the first request
+            return interpreter.get_signature_runner(SERVING_DEFAULT)
 
         with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")):
             self._runners = _Pool(runner)

@@ -8,9 +8,10 @@ import dataclasses
 import importlib
 import json
 import logging as standard_logging
+import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +242,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
     model's maximum. The encoder must compute padding, because shapes must not depend on ids. With the precision
     "int8", the largest products are also computed in integers.
     """
-    function, weights = servable.numeric_signature(1)
+    function, weights = servable.numeric_signature()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -255,24 +256,27 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
 def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") -> str:
     """Write the next version of a model as `model.onnx`, like `write_lite`, but for ids of any shape [B, S]."""
     require("tf2onnx", "onnx")
-    function, weights = servable.numeric_signature(None)
-    if sum(4 * variable.shape.num_elements() for variable in weights.variables_in_use) >= MOST_ONNX_BYTES:
+    function, weights = servable.function_of_weights()
+    read = {tensor.op.name for tensor in function.inputs if tensor.consumers()}
+    used = {name: variable for name, variable in weights.items() if name in read}
+    if sum(4 * math.prod(variable.shape) for variable in used.values()) >= MOST_ONNX_BYTES:
         raise UserError(f"an ONNX file holds at most 2 GB, and {export_dir} would be larger; export a saved_model")
     with _logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 ", "E0000 "))):
-        model = _converted(function)
+        model = _converted(function, used)
         if precision == "int8":
             model = _quantized(model)
     return _write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
 
 
-def _converted(function: Any) -> "onnx.ModelProto":
+def _converted(function: Any, weights: Mapping[str, keras.Variable]) -> "onnx.ModelProto":
+    """Convert a function whose weights are inputs, since tf2onnx holds dozens of copies of constants."""
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     convert = _tf2onnx_convert()
     frozen = convert_variables_to_constants_v2(function, lower_control_flow=False)
     outputs = [tensor.name for tensor in frozen.outputs]
-    inputs = [f"{name}:0" for name in IDS_SCHEMA.names]
-    names = [*IDS_SCHEMA.names, *sorted(function.structured_outputs)]
+    inputs = [f"{name}:0" for name in (*IDS_SCHEMA.names, *weights)]
+    names = [*IDS_SCHEMA.names, *weights, *sorted(function.structured_outputs)]
     model, _ = convert.from_graph_def(
         frozen.graph.as_graph_def(add_shapes=True),
         name="model",
@@ -281,9 +285,39 @@ def _converted(function: Any) -> "onnx.ModelProto":
         tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
         opset=_OPSET,
     )
+    _add_weights(model.graph, {name: variable.numpy() for name, variable in weights.items()})
     _name_dimensions(model.graph)
     _separate_loop_values(model.graph)
     return model
+
+
+def _add_weights(graph: "onnx.GraphProto", weights: dict[str, np.ndarray]) -> None:
+    """Make inputs constants, and compute what depends on constants only; quantization finds no others."""
+    from onnx import numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [value for value in graph.input if value.name not in weights]
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer} | weights
+    nodes = []
+    for node in graph.node:
+        if node.input and constants.keys() >= set(node.input):
+            values = ReferenceEvaluator(node).run(None, {name: constants[name] for name in node.input})
+            constants.update(zip(node.output, values, strict=True))
+        else:
+            nodes.append(node)
+    for field, content in ((graph.input, inputs), (graph.node, nodes)):
+        del field[:]
+        field.extend(content)
+    del graph.initializer[:]
+    graph.initializer.extend(
+        numpy_helper.from_array(constants[name], name) for name in sorted(constants.keys() & _names_read(graph))
+    )
+
+
+def _names_read(graph: "onnx.GraphProto") -> set[str]:
+    bodies = (attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
+    own = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    return own.union(*map(_names_read, bodies))
 
 
 def _tf2onnx_convert() -> ModuleType:

@@ -60,6 +60,7 @@ class Servable(tf.Module):
         self._run_model = lambda inputs: model(inputs, training=False)
         self._run_encoder = lambda inputs: model.encoder(inputs, training=False)
         self._encoder = lambda: model.encoder
+        self._weights = lambda: model.variables
         self._details = dict
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
@@ -152,13 +153,25 @@ class Servable(tf.Module):
         """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""
         return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
 
-    def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
-        """Trace `numbers` for a B, or any; return the function, and an object that holds only the weights it needs."""
-        ids = {name: tf.TensorSpec([num_examples, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
-        function = tf.function(lambda **inputs: self.numbers(inputs), autograph=False).get_concrete_function(**ids)
+    def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
+        """Trace `numbers` for one example; return the function, and an object that holds only the weights it needs."""
+        function = tf.function(lambda **inputs: self.numbers(inputs), autograph=False)
+        function = function.get_concrete_function(**_specs_of_ids(1))
         weights = tf.Module()
         weights.variables_in_use = function.variables
         return function, weights
+
+    def function_of_weights(self) -> tuple[Callable[..., Tensors], Mapping[str, keras.Variable]]:
+        """Trace `numbers` as a function of ids and of weights; return it and the weights by their arguments' names."""
+        weights = {f"weight_{number}": variable for number, variable in enumerate(self._weights())}
+        specs = {name: tf.TensorSpec(value.shape, value.dtype, name=name) for name, value in weights.items()}
+
+        def numbers(**inputs: tf.Tensor) -> Tensors:
+            with keras.StatelessScope([(variable, inputs.pop(name)) for name, variable in weights.items()]):
+                return self.numbers(inputs)
+
+        function = tf.function(numbers, autograph=False)
+        return function.get_concrete_function(**_specs_of_ids(None), **specs), weights
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return all functions to save, by name; their dependencies are saved with the module."""
@@ -382,3 +395,7 @@ def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor, largest_row: int =
     )
     with tf.control_dependencies([check]):
         return tf.identity(lengths)
+
+
+def _specs_of_ids(num_examples: int | None) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([num_examples, None], tf.int32, name=name) for name in IDS_SCHEMA.names}

@@ -80,11 +80,11 @@ class SentenceServable(Servable):
             signatures[SPARSE_VECTORS] = traced(self._sparse_vectors, self.text_names, texts)
         return {**signatures, TOKEN_VECTORS: function}
 
-    def numeric_signature(self, num_examples: int | None) -> tuple[Callable[..., Tensors], tf.Module]:
+    def numbers(self, inputs: Tensors) -> Tensors:
         """See `Servable`."""
         if self._is_sparse:
             raise UserError("sparse vectors are exported with export_format=saved_model only")
-        return super().numeric_signature(num_examples)
+        return super().numbers(inputs)
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         of_texts = [(SPARSE_VECTORS, texts)] if self._is_sparse else []

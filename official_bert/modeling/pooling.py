@@ -90,6 +90,8 @@ def splade(hidden, input_mask, word_embeddings, bias, pooling: str = SPLADE, tra
     if training:
         pooled = keras.remat(pooled)  # the backward pass computes the logits again instead of keeping them
     num_rows, length, _ = ops.shape(hidden)
+    if isinstance(num_rows, int) and num_rows == 1:  # LiteRT cannot repeat this
+        return pooled(hidden, input_mask, word_embeddings, bias)
     at_once = _at_least_one(_POSITIONS_AT_ONCE // length)
     num_blocks = _at_least_one(-(-num_rows // at_once))  # rounds up
 

@@ -120,6 +120,10 @@ class EngineModel:
         found = [
             Signature(TEXT, texts, self.outputs[TEXT], self.answer),
             Signature(TOKENIZE, texts, self.outputs[TOKENIZE], self.tokenize),
+            *(
+                Signature(name, texts, specs, lambda texts, convert=convert: convert(self.answer(texts)))
+                for name, (specs, convert) in self._reader.further_signatures.items()
+            ),
         ]
         for name, dtype in ((SERVING_DEFAULT, np.int32), (SERVING_INT64, np.int64)):
             ids = dict.fromkeys(self.said[LIMITS], ArraySpec(np.dtype(dtype), (None, None)))
@@ -141,15 +145,18 @@ class EngineModel:
         def most_rows(length: int) -> int:
             return self._reader.most_rows(length) if self.compute.reads_batches else 1
 
+        pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
         results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
         lengths = [len(sequence["input_ids"]) for sequence in sequences]
-        for batch in batches_by_length(lengths, most_rows):
-            pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
-            ids = {
+        batches = batches_by_length(lengths, most_rows)
+        ids_of_batches = (
+            {
                 name: padded_table((_numbers(sequences[row][name]) for row in batch), np.int32(pad_ids.get(name, 0)))
                 for name in self.said[LIMITS]
             }
-            outputs = self.compute(ids)
+            for batch in batches
+        )
+        for batch, outputs in zip(batches, self.compute.all(ids_of_batches), strict=True):
             for place, row in enumerate(batch):
                 results[row] = {name: values[place] for name, values in outputs.items()}
         return results

@@ -1,13 +1,15 @@
 """Engines, which compute models that read ids: LiteRT, ONNX Runtime and OpenVINO. None imports TensorFlow.
 
-An engine reads input_ids, input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]; without
-`reads_batches`, B is 1. Several threads may call it.
+An engine reads input_ids, input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]. Several
+threads may call it.
 """
 
 import contextlib
+import functools
 import os
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,6 @@ class _Pool:
 
     def __init__(self, make: Callable[[], Any]):
         self._make, self._free = make, queue.SimpleQueue()
-        self._free.put(make())  # now, since its file may be damaged
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Any]:
@@ -40,8 +41,19 @@ class _Pool:
             self._free.put(found)
 
 
-class LiteEngine:
-    """LiteRT."""
+class Engine:
+    reads_batches = True  # otherwise B is 1
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        raise NotImplementedError
+
+    def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
+        """Compute batches, in order."""
+        return map(self, batches)
+
+
+class LiteEngine(Engine):
+    """LiteRT. One row is computed by `num_threads`, and each of several rows by one of as many threads."""
 
     reads_batches = False
 
@@ -49,23 +61,33 @@ class LiteEngine:
         require("ai_edge_litert", "lite")
         from ai_edge_litert.interpreter import Interpreter
 
-        def runner() -> Any:
+        def runner(num_threads: int) -> Any:
             interpreter = Interpreter(path, num_threads=num_threads)
             interpreter.allocate_tensors()  # writes its note now, and prepares the weights before the first request
             return interpreter.get_signature_runner(SERVING_DEFAULT)
 
-        with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")):
-            self._runners = _Pool(runner)
+        self._alone, self._together = (_Pool(functools.partial(runner, number)) for number in (num_threads, 1))
+        self._threads, self._num_threads = ThreadPoolExecutor(num_threads), num_threads
+        with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")), self._alone.one():
+            pass  # the file is read now, since it may be damaged
 
     def __call__(self, ids: Arrays) -> Arrays:
-        with self._runners.one() as run:
+        with self._alone.one() as run:
+            return run(**ids)
+
+    def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
+        """See `Engine`."""
+        batches = list(batches)
+        is_parallel = min(len(batches), self._num_threads) > 1
+        return self._threads.map(self._one_of_several, batches) if is_parallel else map(self, batches)
+
+    def _one_of_several(self, ids: Arrays) -> Arrays:
+        with self._together.one() as run:
             return run(**ids)
 
 
-class OnnxEngine:
+class OnnxEngine(Engine):
     """ONNX Runtime."""
-
-    reads_batches = True
 
     def __init__(self, path: str, num_threads: int):
         require("onnxruntime", "onnx")
@@ -81,10 +103,8 @@ class OnnxEngine:
         return dict(zip(self._names, self._session.run(None, dict(ids)), strict=True))
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(Engine):
     """OpenVINO."""
-
-    reads_batches = True
 
     def __init__(self, path: str, num_threads: int):
         require("openvino", "openvino")
@@ -99,9 +119,6 @@ class OpenVinoEngine:
     def __call__(self, ids: Arrays) -> Arrays:
         with self._requests.one() as request:
             return {value.any_name: np.array(found) for value, found in request.infer(dict(ids)).items()}
-
-
-Engine = LiteEngine | OnnxEngine | OpenVinoEngine
 
 
 def open_engine(folder: str, file_name: str, *, name: str | None = None, num_threads: int = 0) -> Engine:

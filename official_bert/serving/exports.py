@@ -284,11 +284,22 @@ def _converted(function: Any, weights: Mapping[str, keras.Variable]) -> "onnx.Mo
         output_names=outputs,
         tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
         opset=_OPSET,
+        custom_op_handlers={"Log1p": (_replace_log1p, [])},
     )
     _add_weights(model.graph, {name: variable.numpy() for name, variable in weights.items()})
     _name_dimensions(model.graph)
     _separate_loop_values(model.graph)
     return model
+
+
+def _replace_log1p(graph: Any, node: Any, name: str, arguments: Any) -> None:
+    """Compute log(1 + x), which ONNX lacks, as 2 atanh(x / (2 + x)), which is exact for small numbers."""
+    del arguments
+    (x,), two = node.input, graph.make_const(f"{name}_two", np.float32(2)).output[0]
+    quotient = graph.make_node("Div", [x, graph.make_node("Add", [x, two]).output[0]]).output[0]
+    half = graph.make_node("Atanh", [quotient]).output[0]
+    graph.remove_node(node.name)
+    graph.make_node("Mul", [half, two], outputs=node.output, name=name)
 
 
 def _add_weights(graph: "onnx.GraphProto", weights: dict[str, np.ndarray]) -> None:

@@ -5,17 +5,18 @@ what the task's command does to the texts of --do_predict.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert.serving.batching import work
-from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError
+from official_bert.serving.signatures import MOST_CELLS, Arrays, ArraySpec, RequestError
 from official_bert.tokenization import Tokenizer
 
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
 _MOST_WORK = 1 << 11  # positions computed together
+MOST_LOGITS = 1 << 24  # computed together
 
 
 class Reading(NamedTuple):
@@ -31,6 +32,9 @@ class Reader:
         self.said, self.tokenizer, self.specials = said, tokenizer, tokenizer.specials
         self.max_seq_length = said["max_seq_length"]
         self.num_read: int | None = None  # wordpieces of a text after which nothing is read
+        self.num_logits = 1  # per position, if it has many
+        # Signatures of texts beside `text`, by name: their outputs, and how they follow from those of `text`.
+        self.further_signatures: Mapping[str, tuple[Mapping[str, ArraySpec], Callable[[Arrays], Arrays]]] = {}
 
     def beginning(self, text: str) -> str:
         """Cut off the end of a long text, at a space, if enough wordpieces are left: to tokenize all takes longer."""
@@ -45,7 +49,7 @@ class Reader:
 
     def most_rows(self, length: int) -> int:
         """Return the number of sequences of a length that are computed together."""
-        return max(_MOST_WORK // work(1, length), 1)
+        return max(min(_MOST_WORK // work(1, length), MOST_LOGITS // (length * self.num_logits)), 1)
 
     def named(self, outputs: Arrays) -> Arrays:
         """Add the names of labels to outputs of sequences, [B, ...]: the outputs of the signature for ids."""

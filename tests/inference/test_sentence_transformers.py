@@ -182,9 +182,6 @@ def test_sparse_vectors_are_exported(sparse_folder, tmp_path):
     assert vectors_of(tmp_path / "serving" / "1", np.zeros(0, object)).shape == (0, 10)
     with prints_error("sparse vectors are exported whole, in float32, and without normalization"):
         exported(sparse_folder, tmp_path / "other", vector_types="int8")
-    for export_format in ("tflite", "onnx"):
-        with prints_error("sparse vectors are exported with export_format=saved_model only"):
-            exported(sparse_folder, tmp_path / "other", export_format=export_format)
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
+from official_bert.tasks.sentence_encoder.reader import SPARSE_VECTORS
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tasks.tagging.task import scheme_transitions
@@ -60,7 +61,7 @@ def engines(export_format, folder):
     names = [name for name, package in ENGINES[export_format].items() if importlib.util.find_spec(package)]
     if not names:
         pytest.skip(f'needs the extra "{export_format}"')
-    return [EngineModel(folder, engine=name, num_threads=1) for name in names]
+    return [EngineModel(folder, engine=name, num_threads=2) for name in names]
 
 
 @pytest.mark.slow
@@ -120,6 +121,9 @@ def servable_of(task, encoder, tokenizer):
         model = SentenceModel(encoder, poolings=poolings, layers_after=["LayerNorm", (13, "gelu_erf"), None])
         options = {"vector_types": ("int8", "binary"), "prefix": "the", "pools_prefix": False}
         return SentenceServable(model, **common, max_seq_length=24, **options)
+    if task == "sparse":
+        model = SentenceModel(encoder, poolings=["splade"])
+        return SentenceServable(model, **common, max_seq_length=24)
     if task == "windows":
         return ClassificationServable(
             ClassificationModel(encoder, num_outputs=2, window_length=12), **common, problem="single_label",
@@ -161,6 +165,7 @@ MODELS = {
     "question answering": dataclasses.replace(CONFIG, hidden_act="gelu_erf"),
     "tagging": RobertaConfig(**CONFIG.to_dict()),
     "LSTM": CONFIG,
+    "sparse": CONFIG,
     "sentences": AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
     "pretraining": MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0}),
     "windows": ElectraConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
@@ -192,6 +197,9 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     for model in engines(export_format, folder):
         assert_close(model.answer(texts), answers, 1e-4)
         assert_close(model.tokenize(texts), ids_of_texts, 0)
+        if task == "sparse":
+            found, expected = model.signatures().signatures[SPARSE_VECTORS], servable.signatures()[SPARSE_VECTORS]
+            assert_close(found.compute(texts), expected(**tensors), 1e-4)
         for ids in requests(tokenizer.mask_id, at_once=export_format == "onnx"):
             numbers = servable.numbers({name: tf.constant(values) for name, values in ids.items()})
             assert_close(model.compute(ids), numbers, 1e-5)
@@ -207,9 +215,10 @@ def check_parts(model, ids):
     class Recorded:
         reads_batches = compute.reads_batches
 
-        def __call__(self, ids):
-            sizes.append(ids["input_ids"].size)
-            return compute(ids)
+        def all(self, batches):
+            batches = list(batches)
+            sizes.extend(ids["input_ids"].size for ids in batches)
+            return compute.all(batches)
 
     model.compute = Recorded()
     for name, values in model.predict({name: np.repeat(values, 300, axis=0) for name, values in ids.items()}).items():

@@ -10,8 +10,6 @@ from official_bert.serving.signatures import Arrays
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
-MOST_LOGITS = 1 << 24  # computed together
-
 
 class FilledMask(NamedTuple):
     """A candidate wordpiece for a mask."""
@@ -23,7 +21,8 @@ class FilledMask(NamedTuple):
 class MaskReader(Reader):
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
-        tokens = tokenizer.convert_ids_to_tokens(list(range(tokenizer.vocabulary.size)))
+        self.num_logits = tokenizer.vocabulary.size
+        tokens = tokenizer.convert_ids_to_tokens(list(range(self.num_logits)))
         self._wordpieces = np.array([tokenizer.vocabulary.shown(token).encode() for token in tokens], object)
 
     def encode(self, text: str) -> Reading:
@@ -31,9 +30,6 @@ class MaskReader(Reader):
         for part in self.tokenizer.mask_pattern.split(text, maxsplit=most):
             ids += [*self.tokenizer.encode(part), self.tokenizer.mask_id]
         return Reading([join_texts(ids[:-1][:most], (), self.specials).inputs])
-
-    def most_rows(self, length: int) -> int:
-        return max(min(super().most_rows(length), MOST_LOGITS // (length * self._wordpieces.size)), 1)
 
     def named(self, outputs: Arrays) -> Arrays:
         probabilities = outputs["probabilities"]

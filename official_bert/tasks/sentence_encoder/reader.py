@@ -5,17 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.serving.readers import Reader, Reading
+from official_bert.config.sentence_modules import SPLADE_POOLINGS
+from official_bert.serving.readers import Reader, Reading, padded_table
+from official_bert.serving.signatures import Arrays, ArraySpec
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import truncate_and_join
 
 VECTORS, SPARSE_VECTORS = "vectors", "sparse_vectors"
+_SPARSE = {"indices": np.int32, "values": np.float32}
 
 
 class SentenceReader(Reader):
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
         self.num_read = self.max_seq_length
+        if said["pooling"] in SPLADE_POOLINGS:
+            specs = {name: ArraySpec(np.dtype(dtype), (None, None)) for name, dtype in _SPARSE.items()}
+            self.num_logits = tokenizer.vocabulary.size
+            self.further_signatures = {SPARSE_VECTORS: (specs, _weights_above_0)}
 
     def encode(self, text: str) -> Reading:
         ids = self.tokenizer.encode(self.said["prefix"] + text)
@@ -27,3 +34,10 @@ READER = SentenceReader
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return list(outputs[VECTORS])
+
+
+def _weights_above_0(outputs: Arrays) -> Arrays:
+    """Return the ids of the wordpieces with a weight, ascending, and the weights, [B, K]; padded with zeros."""
+    found = [(np.flatnonzero(row > 0), row) for row in outputs[VECTORS]]
+    columns = ([ids for ids, _ in found], [row[ids] for ids, row in found])
+    return {name: padded_table(rows, dtype(0)) for (name, dtype), rows in zip(_SPARSE.items(), columns, strict=True)}

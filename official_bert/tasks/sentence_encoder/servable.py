@@ -80,12 +80,6 @@ class SentenceServable(Servable):
             signatures[SPARSE_VECTORS] = traced(self._sparse_vectors, self.text_names, texts)
         return {**signatures, TOKEN_VECTORS: function}
 
-    def numbers(self, inputs: Tensors) -> Tensors:
-        """See `Servable`."""
-        if self._is_sparse:
-            raise UserError("sparse vectors are exported with export_format=saved_model only")
-        return super().numbers(inputs)
-
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         of_texts = [(SPARSE_VECTORS, texts)] if self._is_sparse else []
         ids = self.tokenize(**texts)

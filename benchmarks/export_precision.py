@@ -1,11 +1,11 @@
-r"""Export in bfloat16, compared with the same model in float32: speed, size, probabilities and scores.
+r"""Exports of a model in other formats and precisions: speed, size, probabilities and scores.
 
-  python benchmarks/export_precision.py --exports serving/mrpc16/1 serving/mrpc32/1 --data_dir glue/MRPC
-  python benchmarks/export_precision.py --exports serving/squad16/1 serving/squad32/1 --predict_file squad/dev.json
+  python benchmarks/export_precision.py --exports serving/mrpc16/1 lite/mrpc/1 serving/mrpc/1 --data_dir glue/MRPC
+  python benchmarks/export_precision.py --exports serving/squad16/1 serving/squad/1 --predict_file squad/dev.json
 
-The first folder was written with `--export_precision=bfloat16`, the second without. Both are called with the raw texts
-of MRPC's dev set, or the questions of a SQuAD file, in batches of 32 and the first 100 one by one, alternating in
-separate processes. The CPU should have AMX or AVX512-BF16.
+Each export is compared with the last. All are called with the raw texts of the dev set of a task of GLUE, or the
+questions of a SQuAD file, in batches of 32 and the first 100 one by one, alternating in separate processes. bfloat16 is
+fast on CPUs with AMX or AVX512-BF16.
 """
 
 import argparse
@@ -14,23 +14,27 @@ import os
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
 
 import numpy as np
 from common import measure_in_process
 
 from official_bert.metrics import classification
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
+from official_bert.serving.engine_model import EngineModel
+from official_bert.serving.versions import SAVED_MODEL_FILE, model_file
 from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.question_answering.data import read_squad
 
 BATCH_SIZE, NUM_SINGLE = 32, 100
 
 
-def read_texts(flags: argparse.Namespace) -> tuple[tuple[str, str], list[tuple[str, str]]]:
+def read_texts(flags: argparse.Namespace) -> tuple[tuple[str, str], list[tuple[str, ...]]]:
     """Return the names of the export's inputs, and the texts."""
     if flags.data_dir:
-        examples = DATASETS["mrpc"].examples(flags.data_dir, "dev")
-        return ("text_a", "text_b"), [(example.text_a, example.text_b) for example in examples]
+        examples = DATASETS[flags.task_name].examples(flags.data_dir, "dev")
+        pairs = [(example.text_a, example.text_b) for example in examples]
+        return ("text_a", "text_b"), pairs if pairs[0][1] else [pair[:1] for pair in pairs]
     squad = read_squad(flags.predict_file, for_training=False, version_2=False)
     return ("question", "context"), [
         (question.text, squad.contexts[question.context_index]) for question in squad.questions
@@ -39,7 +43,7 @@ def read_texts(flags: argparse.Namespace) -> tuple[tuple[str, str], list[tuple[s
 
 def scores(flags: argparse.Namespace, outputs: dict[str, np.ndarray]) -> dict[str, float]:
     if flags.data_dir:
-        labels = [int(example.label) for example in DATASETS["mrpc"].examples(flags.data_dir, "dev")]
+        labels = [int(example.label) for example in DATASETS[flags.task_name].examples(flags.data_dir, "dev")]
         predicted = outputs["probabilities"].argmax(axis=1)
         return {
             "accuracy": 100 * classification.accuracy(labels, predicted),
@@ -53,17 +57,28 @@ def scores(flags: argparse.Namespace, outputs: dict[str, np.ndarray]) -> dict[st
     return {"exact match": found["exact_match"], "F1": found["f1"]}
 
 
-def measure(flags: argparse.Namespace) -> dict:
-    """Call one export with all texts, after a warm-up."""
+def open_export(folder: str) -> Callable[[dict[str, tuple[str, ...]]], dict[str, np.ndarray]]:
+    if model_file(folder) != SAVED_MODEL_FILE:
+        return EngineModel(folder).answer
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve
-    names, texts = read_texts(flags)
-    signature = tf.saved_model.load(flags.export).signatures["text"]
+    signature = tf.saved_model.load(folder).signatures["text"]
 
-    def ask(part: list[tuple[str, str]]) -> dict[str, np.ndarray]:
-        values = map(tf.constant, zip(*part, strict=True))
-        return {name: value.numpy() for name, value in signature(**dict(zip(names, values, strict=True))).items()}
+    def answer(texts: dict[str, tuple[str, ...]]) -> dict[str, np.ndarray]:
+        inputs = {name: tf.constant(column) for name, column in texts.items()}
+        return {name: values.numpy() for name, values in signature(**inputs).items()}
+
+    return answer
+
+
+def measure(flags: argparse.Namespace) -> dict:
+    """Call one export with all texts, after a warm-up."""
+    names, texts = read_texts(flags)
+    answer = open_export(flags.export)
+
+    def ask(part: list[tuple[str, ...]]) -> dict[str, np.ndarray]:
+        return answer(dict(zip(names, zip(*part, strict=True), strict=False)))
 
     batches = [texts[start : start + BATCH_SIZE] for start in range(0, len(texts), BATCH_SIZE)]
     for batch in batches[:4]:
@@ -81,7 +96,7 @@ def measure(flags: argparse.Namespace) -> dict:
     return {
         "rate": rate,
         "p50": statistics.median(latencies[len(latencies) // 2 :]),
-        "megabytes": sum(path.stat().st_size for path in pathlib.Path(flags.export, "variables").iterdir()) / 1e6,
+        "megabytes": sum(path.stat().st_size for path in pathlib.Path(flags.export).rglob("*")) / 1e6,
         "probabilities": best.tolist(),
         **scores(flags, joined),
     }
@@ -89,35 +104,43 @@ def measure(flags: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--exports", nargs=2, required=True, metavar=("BFLOAT16", "FLOAT32"), help="versions")
+    parser.add_argument("--exports", nargs="+", required=True, help="versions")
     texts = parser.add_mutually_exclusive_group(required=True)
-    texts.add_argument("--data_dir", help="MRPC")
+    texts.add_argument("--data_dir", help="of the task")
     texts.add_argument("--predict_file", help="questions in SQuAD's format, version 1.1")
+    parser.add_argument("--task_name", choices=("mrpc", "sst-2"), default="mrpc")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--export", help=argparse.SUPPRESS)  # for the processes that measure one export
     flags = parser.parse_args()
     if flags.export:
         print(json.dumps(measure(flags)))
         return
-    source = ["--data_dir", flags.data_dir] if flags.data_dir else ["--predict_file", flags.predict_file]
+    source = ["--predict_file", flags.predict_file]
+    if flags.data_dir:
+        source = ["--data_dir", flags.data_dir, "--task_name", flags.task_name]
     arguments = ["--exports", *flags.exports, *source]
     print(f"Export precision: {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {flags.rounds} rounds", flush=True)
     rounds = [
         [measure_in_process(__file__, *arguments, "--export", export) for export in flags.exports]
         for _ in range(flags.rounds)
     ]
-    for name, side in zip(("bfloat16", "float32"), zip(*rounds, strict=True), strict=True):
+    width, last = max(map(len, flags.exports)), list(zip(*rounds, strict=True))[-1]
+    for name, side in zip(flags.exports, zip(*rounds, strict=True), strict=True):
         values = {key: statistics.median(row[key] for row in side) for key in side[0] if key != "probabilities"}
+        rate, latency, size = (values.pop(key) for key in ("rate", "p50", "megabytes"))
+        rates = [row["rate"] / other["rate"] for row, other in zip(side, last, strict=True)]
+        latencies = [other["p50"] / row["p50"] for row, other in zip(side, last, strict=True)]
         print(
-            f"  {name:<9} {values.pop('rate'):7.1f} examples/s   {values.pop('p50'):6.2f} ms one by one   "
-            f"{values.pop('megabytes'):6.1f} MB   " + "   ".join(f"{key} {value:.2f}" for key, value in values.items())
+            f"  {name:<{width}}  {rate:7.1f} examples/s, {shown(rates)}  {latency:6.2f} ms one by one, "
+            f"{shown(latencies)}  {size:6.1f} MB  " + "   ".join(f"{key} {value:.2f}" for key, value in values.items())
         )
-    for key, text, over in (("rate", "examples/s", (0, 1)), ("p50", "one by one", (1, 0))):
-        ratios = sorted(row[over[0]][key] / row[over[1]][key] for row in rounds)
-        print(f"  {text}: {statistics.median(ratios):.2f} times as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    narrow, wide = (np.array(row["probabilities"]) for row in rounds[0])
-    difference = np.abs(narrow - wide)
-    print(f"  probabilities differ by {difference.mean():.5f} on average, by {difference.max():.4f} at most")
+        difference = np.abs(np.subtract(side[0]["probabilities"], last[0]["probabilities"]))
+        print(f"  {'':<{width}}  probabilities differ by {difference.mean():.5f}, at most {difference.max():.4f}")
+
+
+def shown(ratios: list[float]) -> str:
+    """Format how many times as fast."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":

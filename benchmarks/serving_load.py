@@ -4,7 +4,7 @@ r"""Model server under many concurrent connections, compared with direct calls o
 
 A classifier with random weights (by default with the 6 layers and 384 units of MiniLM) gets one text per request over
 REST, on loopback; each connection sends its next request when it has the response. The clients are one process, which
-also uses the cores. All sides read the same texts. Needs the `serve` extra.
+also uses the cores. All sides read the same texts. Needs the extras `serve` and `lite`.
 """
 
 import argparse
@@ -28,12 +28,12 @@ def read_texts(flags: argparse.Namespace) -> list[str]:
 
 
 def prepare(flags: argparse.Namespace) -> None:
-    """Write the export."""
+    """Write the SavedModel, and a model of the same size for LiteRT in int8."""
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoder import BertEncoder
-    from official_bert.modeling.encoder_options import UnpaddedLayout
+    from official_bert.modeling.encoder import create_encoder
+    from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.modeling.heads import ClassificationModel
-    from official_bert.serving.exports import write_export
+    from official_bert.serving.exports import write_export, write_lite
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
 
@@ -45,18 +45,21 @@ def prepare(flags: argparse.Namespace) -> None:
         num_attention_heads=flags.hidden_size // 32,
         intermediate_size=4 * flags.hidden_size,
     )
-    model = ClassificationModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=2)
-    servable = ClassificationServable(
-        model,
-        config,
-        tokenizer,
-        problem="single_label",
-        labels=("0", "1"),
-        is_pair=False,
-        max_seq_length=MAX_SEQ_LENGTH,
+    saved, lite = (
+        ClassificationServable(
+            ClassificationModel(create_encoder(config, options), num_outputs=2),
+            config,
+            tokenizer,
+            problem="single_label",
+            labels=("0", "1"),
+            is_pair=False,
+            max_seq_length=MAX_SEQ_LENGTH,
+        )
+        for options in (UNPADDED, PLAIN)
     )
-    servable.use_export_stack(2)  # as by default
-    write_export(str(flags.folder / "model"), servable)
+    saved.use_export_stack(2)  # as by default
+    write_export(str(flags.folder / "saved_model"), saved)
+    write_lite(str(flags.folder / "lite"), lite, "int8")
 
 
 def direct(flags: argparse.Namespace) -> float:
@@ -64,7 +67,7 @@ def direct(flags: argparse.Namespace) -> float:
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in the server
-    signature = tf.saved_model.load(str(flags.folder / "model" / "1")).signatures["text"]
+    signature = tf.saved_model.load(str(flags.folder / "saved_model" / "1")).signatures["text"]
     texts = read_texts(flags)
     batches = [tf.constant(texts[start : start + BATCH_SIZE]) for start in range(0, len(texts), BATCH_SIZE)]
     for batch in batches[:4]:
@@ -79,18 +82,18 @@ def direct(flags: argparse.Namespace) -> float:
 def load(flags: argparse.Namespace) -> dict[str, float]:
     """Return the rate of responses and percentiles of the latency in milliseconds."""
     contents = [{"signature_name": "text", "inputs": {"text_a": [text]}} for text in read_texts(flags)]
-    return measure_load(flags.port, "/v1/models/model:predict", contents, flags.connections, flags.seconds)
+    return measure_load(flags.port, f"/v1/models/{flags.name}:predict", contents, flags.connections, flags.seconds)
 
 
 JOBS = {job.__name__: job for job in (prepare, direct, load)}
 
 
-def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
+def measure_server(do_job, folder: str, name: str, *flags: str) -> dict[str, float]:
     """Start a server and measure it under load."""
     port = free_port()
-    command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
+    command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/{name}", f"--port={port}"]
     with running_server([*command, "--grpc_port=0", "--verbosity=-1", *flags], f"http://127.0.0.1:{port}/health"):
-        return do_job("load", "--port", str(port))
+        return do_job("load", "--port", str(port), "--name", name)
 
 
 def main() -> None:
@@ -106,6 +109,7 @@ def main() -> None:
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--name", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.job:
         print(json.dumps(JOBS[flags.job](flags)))
@@ -123,12 +127,15 @@ def main() -> None:
             flush=True,
         )
         before = do_job("direct")
-        joined = measure_server(do_job, folder)
-        single = measure_server(do_job, folder, "--max_execution_batch_size=1")
+        servers = {
+            "server": measure_server(do_job, folder, "saved_model"),
+            "server without batching": measure_server(do_job, folder, "saved_model", "--max_execution_batch_size=1"),
+            "server, LiteRT in int8": measure_server(do_job, folder, "lite"),
+        }
         rate = (before + do_job("direct")) / 2
     print(f"  {'':<24}{'examples/s':>11}{'ratio':>7}{'p50 ms':>9}{'p90 ms':>9}{'p99 ms':>9}")
     print(f"  {f'direct, batches of {BATCH_SIZE}':<24}{rate:>11.1f}{1:>7.2f}")
-    for name, row in (("server", joined), ("server without batching", single)):
+    for name, row in servers.items():
         latencies = "".join(f"{row[key]:>9.1f}" for key in ("p50", "p90", "p99"))
         print(f"  {name:<24}{row['rate']:>11.1f}{row['rate'] / rate:>7.2f}{latencies}")
 

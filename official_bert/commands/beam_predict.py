@@ -141,7 +141,7 @@ def run(config: BeamPredictionConfig) -> None:
     output_files = shard_paths(config.output_file, config.num_shards)
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
-        model_dir=files.absolute_path(finished_runs.find_version(config.model_dir) or config.model_dir),
+        model_dir=files.absolute_path(finished_runs.find_export(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,

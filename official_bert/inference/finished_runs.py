@@ -48,9 +48,9 @@ from official_bert.serving.versions import (
     DESCRIPTION_FILE,
     SAVED_MODEL_FILE,
     description,
+    find_version,
     model_file,
 )
-from official_bert.serving.versions import find_version as highest_or_own
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
@@ -261,11 +261,11 @@ def _no_model(path: str, lacks: str) -> UserError:
     return UserError(f"{path} {described(path) or f'contains {lacks}; check the path'}")
 
 
-def find_version(path: str) -> str | None:
+def find_export(path: str) -> str | None:
     """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none."""
     if not files.is_folder(path):
         raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
-    version = highest_or_own(path)
+    version = find_version(path)
     return None if version == path and model_file(path) == SAVED_MODEL_FILE and _is_encoder(path) else version
 
 
@@ -308,7 +308,7 @@ def load_export(path: str | os.PathLike[str]) -> Any:
     Raises:
       UserError: there is no export that takes texts, or it is damaged.
     """
-    version = find_version(os.fspath(path))
+    version = find_export(os.fspath(path))
     if version is None:
         raise UserError(f"{os.fspath(path)} is not an export; check the path")
     return load_exported(version)[0]

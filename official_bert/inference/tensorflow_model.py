@@ -96,7 +96,7 @@ def load(
       check_unused: raises UserError if arguments for output folders are given; called with "FOLDER is an export".
     """
     path = folder_of_model(path)
-    version = finished_runs.find_version(path)
+    version = finished_runs.find_export(path)
     if version is not None:
         check_unused(f"{version} is an export")
         export, row, names = finished_runs.load_exported(version)

@@ -25,10 +25,10 @@ import tempfile
 from common import TABLE_FILE
 
 FOLDER = pathlib.Path(__file__).parent
-EXPORT_PEERS = ("PyTorch", "ONNX Runtime", "OpenVINO")
+EXPORTS = ("ours", "ours, int8", "PyTorch", "ONNX Runtime", "ONNX, int8", "OpenVINO")
 PACKAGES = (  # of the runs below, the last of which come after minutes
-    "accelerate", "blingfire", "nanotoken", "onnx", "onnxruntime", "onnxscript", "openvino", "tensorflow_serving",
-    "tokenizers", "torch", "transformers",
+    "accelerate", "ai_edge_litert", "blingfire", "nanotoken", "onnx", "onnxruntime", "onnxscript", "openvino",
+    "tensorflow_serving", "tokenizers", "torch", "transformers",
 )  # fmt: skip
 
 
@@ -56,11 +56,11 @@ def main() -> None:
     print("Start-up", flush=True)
     subprocess.run([sys.executable, FOLDER / "start_up.py"], check=True)
     rows = measure(flags)
-    print(f"\n{'':<20}  {'unit':<24}{'ours':>14}  {'peer':<18}{'':>14}{'ratio (rounds)':>26}")
+    print(f"\n{'':<20}  {'unit':<28}{'ours':>14}  {'peer':<18}{'':>14}{'ratio (rounds)':>26}")
     for label, unit, peer_name, ours, peer, ratio, least, most in rows:
         spread = f"{ratio:.2f} ({least:.2f} to {most:.2f})"
         digits = 1 if ours >= 10 else 2
-        print(f"{label:<20}  {unit:<24}{ours:>14,.{digits}f}  {peer_name:<18}{peer:>14,.{digits}f}{spread:>26}")
+        print(f"{label:<20}  {unit:<28}{ours:>14,.{digits}f}  {peer_name:<18}{peer:>14,.{digits}f}{spread:>26}")
 
 
 def measure(flags: argparse.Namespace) -> list[list]:
@@ -75,7 +75,7 @@ def measure(flags: argparse.Namespace) -> list[list]:
     if flags.model and flags.mrpc:
         data, model = f"--data_dir={flags.mrpc}", f"--hf_dir={flags.model}"
         training = [data, f"--model={flags.model}", "--num_train_epochs=0.5", "--num_seeds=2"]
-        serving = [data, model, "--num_pairs=100", "--rounds=2", "--engines", "ours", *EXPORT_PEERS]
+        serving = [data, model, "--num_pairs=100", "--rounds=2", "--engines", *EXPORTS]
         vectors = [model, f"--mrpc_file={flags.mrpc}/train.tsv", "--max_texts=1000"]
         runs += [
             ("fine-tuning", "finetuning.py", training),

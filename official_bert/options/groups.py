@@ -314,7 +314,7 @@ class VectorOptions(Options):
         check_listed("pooling", self.poolings, self.known_poolings)
         check_listed("vector_types", self.listed_vector_types, VECTOR_TYPES)
         if SPLADE in self.poolings:  # its weights are exported whole, in float32, by a signature that reads texts
-            names = ("vector_size", "vector_types", "export_format")
+            names = ("vector_size", "vector_types")
             self.refuse(*names, because=f"cannot be used with --pooling={SPLADE}")
 
     @property

@@ -220,8 +220,8 @@ def test_the_help_names_every_pooling(config_class):
         ({"text_columns": "a,b", "pooling": "splade,cls"}, "--pooling=splade cannot be used with another pooling or"),
         ({"text_columns": "a,b", "pooling": "splade", "dense_size": 8}, "--dense_size cannot be used with --pooling"),
         (
-            {"text_columns": "a,b", "pooling": "splade", "do_export": True, "export_dir": "e", "export_format": "onnx"},
-            "--export_format cannot be used with --pooling=splade",
+            {"text_columns": "a,b", "pooling": "splade", "do_export": True, "export_dir": "e", "vector_size": 8},
+            "--vector_size cannot be used with --pooling=splade",
         ),
         ({"text_columns": "a,b", "query_regularizer_weight": 1.0}, "query_regularizer_weight needs --pooling=splade"),
         ({"text_columns": "a,b", "loss": "triplet"}, "needs three --text_columns"),

@@ -3,11 +3,11 @@ r"""Fine-tuning compared with `Trainer` of PyTorch's `transformers`: scores and 
   python benchmarks/finetuning.py --task=mrpc --data_dir=glue/MRPC --model=all-MiniLM-L6-v2 --peer_python=hf/bin/python
   python benchmarks/finetuning.py --task=next_sentence --data_dir=books --model=all-MiniLM-L6-v2
 
-Both sides train the same encoder on the same records, in bfloat16 and in batches of similar lengths, with the same
-batch size, learning rates and AdamW with bias correction. The script of the task scores both models. Speed is that of
-the whole training, without loading; with `--torch_compile` the peer's includes compilation. `--data_dir` has the task's
-usual file names; for SQuAD `train.json` and `dev.json`. For `next_sentence` it has UTF-8 books, `*.txt`: the next
-sentence is to be chosen among four, the others being from elsewhere in the same book, whose last fifth is for
+Both sides train the same encoder on the same records, in batches of similar lengths, with the same batch size, learning
+rates and AdamW with bias correction, in bfloat16 on a CPU that has it. The script of the task scores both models. Speed
+is that of the whole training, without loading; with `--torch_compile` the peer's includes compilation. `--data_dir` has
+the task's usual file names; for SQuAD `train.json` and `dev.json`. For `next_sentence` it has UTF-8 books, `*.txt`: the
+next sentence is to be chosen among four, the others being from elsewhere in the same book, whose last fifth is for
 evaluation. `--peer_python` is a Python with transformers and accelerate.
 """
 
@@ -152,12 +152,15 @@ def training_examples(path: str) -> list[dict]:
 
 def peer_run(flags: argparse.Namespace, our_dir: str, folder: str, seed: int) -> tuple[float, float]:
     """Return the score and examples/s of `transformers`, trained on the records of our run."""
+    from official_bert.training.devices import dtype_policy
+
     labels = pathlib.Path(our_dir, "labels.json")
     given = {
         "model": flags.model,
         "task": flags.task,
         "num_epochs": flags.num_train_epochs or SETTINGS[flags.task].num_epochs,
         "torch_compile": flags.torch_compile,
+        "bf16": dtype_policy("auto") != "float32",  # as ours: PyTorch's products in bfloat16 are slow without it
         "seed": seed,
         "labels": json.loads(labels.read_text()) if labels.exists() else None,
         "examples": training_examples(f"{our_dir}/train.tf_record"),
@@ -207,7 +210,7 @@ def train_peer(path: str) -> None:
         learning_rate=task.learning_rate,
         weight_decay=0.01,
         adam_epsilon=EPSILON,
-        bf16=True,
+        bf16=given["bf16"],
         torch_compile=given["torch_compile"],
         train_sampling_strategy="group_by_length",
         remove_unused_columns=False,

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import itertools
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -53,6 +54,14 @@ def _read_texts(value: Any) -> list[bytes]:
     return list(map(_read_text, texts))
 
 
+def _read_documents(value: Any) -> list[bytes]:
+    """Return the texts of documents, which are strings or objects with the field `text`."""
+    rows = [row.get("text") if isinstance(row, dict) else row for row in value] if isinstance(value, list) else [None]
+    if not all(isinstance(row, str) for row in rows):
+        raise PydanticCustomError("documents", "must be a list of strings, or of objects with the string text")
+    return list(map(_read_text, rows))
+
+
 def _read_ids(value: Any) -> list[list[int]]:
     rows = [value] if isinstance(value, list) and not any(isinstance(row, list) for row in value) else value
     if not (isinstance(rows, list) and all(isinstance(row, list) and set(map(type, row)) <= {int} for row in rows)):
@@ -80,6 +89,7 @@ def _read_examples(value: Any) -> tuple[list[list[bytes]], bool]:
 
 _Text = Annotated[Any, PlainValidator(_read_text)]
 _Texts = Annotated[Any, PlainValidator(_read_texts)]
+_Documents = Annotated[Any, PlainValidator(_read_documents)]
 _Inputs = Annotated[Any, PlainValidator(_read_inputs)]
 _ANY_CASE = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 
@@ -110,6 +120,11 @@ class _Asked(BaseModel):
         raise NotImplementedError
 
 
+def _check_model(asked: str, name: str) -> None:
+    if asked != name:
+        raise UnknownModelError("model", f"the model {quoted(asked)} does not exist; this server has {name}")
+
+
 class _OpenAi(_Asked):
     input: _Inputs
     model: str
@@ -118,8 +133,7 @@ class _OpenAi(_Asked):
     truncate: bool = False  # not part of OpenAI's API
 
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
-        if self.model != name:
-            raise UnknownModelError("model", f"the model {quoted(self.model)} does not exist; this server has {name}")
+        _check_model(self.model, name)
         options = text_answers.InputOptions(self.truncate)
         vectors = await text_answers.embed(version, self.input, options, dimensions=self.dimensions)
         is_base64 = self.encoding_format == "base64"
@@ -220,16 +234,42 @@ class _Rerank(_Judge):
     top_n: int | None = Field(None, ge=1)
 
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
+        def rank(index: int, score: float) -> dict[str, Any]:
+            return {
+                "index": index,
+                **({"text": self.texts[index].decode()} if self.return_text else {}),
+                "score": score,
+            }
+
+        ranked = await self.ranked(version)
+        size = sum(map(len, self.texts)) if self.return_text else len(ranked)
+        return await _respond(version, size, lambda: _json_list(itertools.starmap(rank, ranked)))
+
+    async def ranked(self, version: ServedVersion) -> list[tuple[int, float]]:
+        """Return the number and score of the best texts, best first."""
         scores = await text_answers.relevance(version, self.query, self.texts, truncate=self.truncate)
         scores = scores if self.raw_scores else text_answers.sigmoid(scores)
+        return [(index, float(scores[index])) for index in np.argsort(-scores, kind="stable")[: self.top_n].tolist()]
 
-        def rank(index: int) -> dict[str, Any]:
-            text = {"text": self.texts[index].decode()} if self.return_text else {}
-            return {"index": index, **text, "score": float(scores[index])}
 
-        best_first = np.argsort(-scores, kind="stable")[: self.top_n].tolist()
-        size = sum(map(len, self.texts)) if self.return_text else len(best_first)
-        return await _respond(version, size, lambda: _json_list(map(rank, best_first)))
+class _RerankDocuments(_Rerank):
+    """The form of Cohere, Jina and vLLM."""
+
+    texts: _Documents = Field(alias="documents")
+    model: str
+    return_documents: bool = False
+
+    async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
+        _check_model(self.model, name)
+
+        def result(index: int, score: float) -> dict[str, Any]:
+            document = {"document": {"text": self.texts[index].decode()}} if self.return_documents else {}
+            return {"index": index, "relevance_score": score, **document}
+
+        ranked = await self.ranked(version)
+        size = sum(map(len, self.texts)) if self.return_documents else len(ranked)
+        start = _json({"id": str(uuid.uuid4()), "model": name})[:-1] + b', "results": '
+        return await _respond(version, size, lambda: start + _json_list(itertools.starmap(result, ranked)) + b"}")
 
 
 class _Predict(_Judge):
@@ -354,6 +394,8 @@ def add_embedding_endpoints(
         return Response()
 
     add("/v1/embeddings", lambda *_: _OpenAi, is_openai=True)
+    for path in ("/v1/rerank", "/v2/rerank"):
+        add(path, lambda *_: _RerankDocuments, is_openai=True)
     add("/", _kind)
     add("/embed_all", lambda *_: _EmbedAll)
     add("/embed_sparse", lambda *_: _EmbedSparse)

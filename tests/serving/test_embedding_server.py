@@ -486,6 +486,17 @@ def test_ranking_by_a_classifier_of_pairs(
             for row in answer:
                 assert row["score"] == pytest.approx(values[row["index"]], abs=TOLERANCE)
                 assert row.get("text") == (PASSAGES[row["index"]] if options else None)
+        documents = [{"text": PASSAGES[0]}, *PASSAGES[1:]]  # a form of Cohere's and Jina's clients
+        request = {"query": query, "documents": documents, "model": "sentences", "top_n": 2, "max_tokens_per_doc": 99}
+        (_, plain), (_, with_texts) = (
+            post(server, path, {**request, **more})
+            for path, more in (("/v2/rerank", {}), ("/v1/rerank", {"return_documents": True}))
+        )
+        best = np.argsort(-scores, kind="stable")[:2].tolist()
+        assert [row["index"] for row in plain["results"]] == best and "document" not in plain["results"][0]
+        assert [row["document"] for row in with_texts["results"]] == [{"text": PASSAGES[place]} for place in best]
+        for row in (*plain["results"], *with_texts["results"]):
+            assert row["relevance_score"] == pytest.approx(scores[row["index"]], abs=TOLERANCE)
     for wrong, message in (
         ({"query": QUERIES[0], "texts": PASSAGES}, "context length is 32 tokens; input 3 has"),
         ({"query": QUERIES[1], "texts": ["", "a"]}, "context length is 32 tokens; input 0 has"),
@@ -493,6 +504,13 @@ def test_ranking_by_a_classifier_of_pairs(
         status, answer = post(server, "/rerank", {**wrong, "truncate": False})
         assert status == 413 and message in answer["error"]
     assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
+    request = {"query": "a", "documents": ["b"], "model": "sentences"}
+    for path, wrong, status, param in (
+        ("/v1/rerank", {"model": "other"}, 404, "model"),
+        ("/v2/rerank", {"documents": [{"title": "b"}]}, 400, "documents"),
+    ):
+        found, answer = post(server, path, {**request, **wrong})
+        assert (found, answer["error"]["param"]) == (status, param)
     status, answer = post(server, "/", {"query": "a\ud800", "texts": ["b\ud800"], "return_text": True})
     assert status == 200 and answer[0]["text"] == "b"
     for path, content, wrong in (

@@ -6,6 +6,7 @@ import re
 from official_bert.options.command import Command
 from official_bert.options.groups import BatchingSettings, engine_option
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
+from official_bert.serving.access import KEY_VARIABLE, Access, find_key
 from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, check_installed, require
@@ -73,8 +74,29 @@ class ServeConfig(Options):
 
     engine: str | None = engine_option()
 
+    api_key: str | None = option(
+        None,
+        "Key that requests must send ('Authorization: Bearer KEY'), except those for /health; other users of the "
+        f"machine may see it here, so the environment variable {KEY_VARIABLE} or --api_key_file is better.",
+        group="access",
+    )
+    api_key_file: str | None = option(None, "File with the key.", group="access", is_path=True)
+    ssl_certfile: str | None = option(
+        None, "Certificate in PEM, with its chain: the server uses TLS.", group="access", is_path=True
+    )
+    ssl_keyfile: str | None = option(None, "Private key of --ssl_certfile, in PEM.", group="access", is_path=True)
+    cors_origin: str | None = option(
+        None,
+        "Origins of web pages that may send requests, separated by commas, such as https://example.org; * for all.",
+        group="access",
+    )
+
     def __post_init__(self):
         super().__post_init__()
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            raise UserError("--ssl_certfile and --ssl_keyfile need each other")
+        if self.api_key is not None and self.api_key_file is not None:
+            raise UserError("--api_key and --api_key_file cannot be used together")
         if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
             raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
         if self.port == self.used_grpc_port:
@@ -94,6 +116,16 @@ class ServeConfig(Options):
     def uses_tensorflow(self) -> bool:
         return self.used_grpc_port > 0 or engine_version(self.export_dir) is None
 
+    def access(self) -> Access:
+        """Read the key, and check the files of TLS."""
+        key = find_key(self.api_key, self.api_key_file)
+        if key is not None and self.ui:
+            raise UserError("--ui: its page sends no API key; leave out one of both")
+        origins = tuple(name.strip() for name in (self.cors_origin or "").split(",") if name.strip())
+        access = Access(key, self.ssl_certfile, self.ssl_keyfile, origins)
+        access.check_certificate()
+        return access
+
     def check_ports(self) -> None:
         check_free(self.port, "--port")
         if self.used_grpc_port:
@@ -111,6 +143,7 @@ def check(config: ServeConfig) -> None:
             "of the run with --do_export --export_dir=FOLDER instead of --do_train, and serve FOLDER"
         )
     check_installed("uvicorn", extra="serve")
+    config.access()
     config.check_ports()
 
 
@@ -139,6 +172,7 @@ def run(config: ServeConfig) -> None:
         engine=EngineOptions(config.engine, config.tensorflow_intra_op_parallelism),
         has_page=config.ui,
         accept_token_ids=config.accept_token_ids,
+        access=config.access(),
     )
 
 

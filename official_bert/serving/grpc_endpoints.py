@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import math
+import pathlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse
 from tensorflow_serving.apis.status_pb2 import StatusProto
 
+from official_bert.serving.access import AUTHORIZATION, REFUSAL, Access
 from official_bert.serving.batching import MOST_BYTES, Arrays, Hold, QueueFullError, TooManyBytesError
 from official_bert.serving.rest_format import (
     ArraySpec,
@@ -128,8 +130,8 @@ class _Receiver:
 class _Services:
     """The methods of both services for a served model."""
 
-    def __init__(self, name: str, served: ServedModel, count_request: RequestCounter):
-        self._name, self._served, self._count_request = name, served, count_request
+    def __init__(self, name: str, served: ServedModel, count_request: RequestCounter, access: Access):
+        self._name, self._served, self._count_request, self._access = name, served, count_request, access
         self._receiver = _Receiver()
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -157,6 +159,9 @@ class _Services:
         """Return a handler from a serialized request to a serialized response, or to a status with one line."""
 
         async def answer(context: ServicerContext, hold: Hold) -> bytes:
+            given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION.decode(), "")
+            if not self._access.allows(given.encode()):
+                raise _StatusError(grpc.StatusCode.UNAUTHENTICATED, REFUSAL)
             version, received = self._served.version, [await self._receiver.receive(context)]
             size = len(received[0])
             hold(size)
@@ -341,10 +346,16 @@ def _fill(tensor: TensorProto, values: np.ndarray) -> None:
     getattr(tensor, field).extend(values.ravel().tolist())
 
 
-async def start_grpc(name: str, served: ServedModel, port: int, count_request: RequestCounter) -> grpc.aio.Server:
+async def start_grpc(
+    name: str, served: ServedModel, port: int, count_request: RequestCounter, access: Access
+) -> grpc.aio.Server:
     """Start a server in the event loop, on all network interfaces."""
     server = grpc.aio.server(options=list(_OPTIONS.items()), maximum_concurrent_rpcs=_MOST_CALLS)
-    server.add_generic_rpc_handlers(_Services(name, served, count_request).handlers())
-    server.add_insecure_port(f"[::]:{port}")
+    server.add_generic_rpc_handlers(_Services(name, served, count_request, access).handlers())
+    if access.certfile and access.keyfile:
+        key, certificate = (pathlib.Path(path).read_bytes() for path in (access.keyfile, access.certfile))
+        server.add_secure_port(f"[::]:{port}", grpc.ssl_server_credentials([(key, certificate)]))
+    else:
+        server.add_insecure_port(f"[::]:{port}")
     await server.start()
     return server

@@ -22,12 +22,14 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram, exposition
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving.access import AUTHORIZATION, NO_ACCESS_RULES, REFUSAL, Access
 from official_bert.serving.batching import Admission, BatchObserver, QueueFullError, TooLargeError, TooManyBytesError
 from official_bert.serving.embedding_endpoints import add_embedding_endpoints, describe_model
 from official_bert.serving.rest_format import RequestError, quoted
@@ -178,6 +180,25 @@ def _template(scope: Scope) -> str:
     return next((route.path for route in fitting if route.path_regex.match(scope["path"])), _OTHER)
 
 
+class _KeyCheck:
+    """ASGI middleware that answers requests without the API key with 401, except those for /health."""
+
+    def __init__(self, app: ASGIApp, access: Access):
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._app
+        headers = dict(scope.get("headers", ()))
+        if (
+            scope["type"] == "http"
+            and scope["path"] != "/health"
+            and not self._access.allows(headers.get(AUTHORIZATION))
+        ):
+            content = {"message": REFUSAL, "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}
+            answer = JSONResponse({"error": content}, 401, {"WWW-Authenticate": "Bearer"})  # in OpenAI's form
+        await answer(scope, receive, send)
+
+
 class _Endpoints:
     """The endpoints of TensorFlow Serving's REST API."""
 
@@ -268,13 +289,22 @@ def _answer_error(_: Request | None, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, status)
 
 
-def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_token_ids: bool = False) -> Starlette:
+def make_app(
+    served: ServedModel,
+    name: str,
+    *,
+    has_page: bool = False,
+    accept_token_ids: bool = False,
+    access: Access = NO_ACCESS_RULES,
+) -> Starlette:
     """Return the application that answers all HTTP requests to a model, at its name."""
     pointer = f"POST /v1/models/{name}:predict asks the model {name}; GET /v1/models/{name}/metadata describes it\n"
 
     async def start_page(request: Request) -> Response:
         return RedirectResponse("ui") if has_page else PlainTextResponse(pointer)
 
+    # Browsers ask without the key whether a page of another server may send requests.
+    pages = {"allow_origins": access.cors_origins, "allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
     app = Starlette(
         routes=[
             *_Endpoints(served, name).routes(),
@@ -282,7 +312,11 @@ def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_t
             Route("/metrics", _metrics),
             *(_page_routes(name) if has_page else ()),
         ],
-        middleware=[Middleware(_Requests, admission=served.admission)],
+        middleware=[
+            Middleware(_Requests, admission=served.admission),
+            *([Middleware(CORSMiddleware, **pages)] if access.cors_origins else []),
+            Middleware(_KeyCheck, access=access),
+        ],
         exception_handlers=dict.fromkeys((HTTPException, RequestError, QueueFullError, TooLargeError), _answer_error),
     )
     add_embedding_endpoints(app, lambda: (name, served.version), accept_token_ids=accept_token_ids)
@@ -292,7 +326,14 @@ def make_app(served: ServedModel, name: str, *, has_page: bool = False, accept_t
 class _Server(uvicorn.Server):
     """A server of HTTP, and of gRPC beside it, which SIGTERM and Ctrl-C stop after the requests in progress."""
 
-    def __init__(self, app: Starlette, port: int, started: str, start_grpc: Callable[[], Awaitable[Any]] | None):
+    def __init__(
+        self,
+        app: Starlette,
+        port: int,
+        started: str,
+        start_grpc: Callable[[], Awaitable[Any]] | None,
+        access: Access,
+    ):
         from official_bert.serving.http_protocol import BoundedProtocol  # Ray's replicas may lack httptools
 
         config = uvicorn.Config(
@@ -308,6 +349,8 @@ class _Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=access.certfile,
+            ssl_keyfile=access.keyfile,
         )
         super().__init__(config)
         self._message, self._start_grpc, self._grpc = started, start_grpc, None
@@ -351,6 +394,7 @@ def serve(
     has_page: bool = False,
     accept_token_ids: bool = False,
     engine: EngineOptions | None = None,
+    access: Access = NO_ACCESS_RULES,
 ) -> None:
     """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # warnings are mistakes of clients
@@ -358,14 +402,15 @@ def serve(
     gc.freeze()  # or a full collection, which stops all threads, looks at TensorFlow's 500,000 objects, in 0.2 s
     served = ServedModel(export_dir, settings, BatchMetrics(), options=engine)
     served.start_watching()
-    message = f"serving {name} at http://localhost:{port}/v1/models/{name}"
+    address = f"{'https' if access.certfile else 'http'}://localhost:{port}"
+    message = f"serving {name} at {address}/v1/models/{name}"
     if has_page:
-        message += f"; try it at http://localhost:{port}/ui"
+        message += f"; try it at {address}/ui"
     start = None
     if grpc_port:
         from official_bert.serving.grpc_endpoints import start_grpc  # Ray's replicas need no gRPC
 
-        start = functools.partial(start_grpc, name, served, grpc_port, _count_request)
-    app = make_app(served, name, has_page=has_page, accept_token_ids=accept_token_ids)
-    _Server(app, port, message, start).run()
+        start = functools.partial(start_grpc, name, served, grpc_port, _count_request, access)
+    app = make_app(served, name, has_page=has_page, accept_token_ids=accept_token_ids, access=access)
+    _Server(app, port, message, start, access).run()
     served.close()

@@ -34,7 +34,7 @@ PACKAGES = (  # of the runs below, the last of which come after minutes
 
 # A line of the table that `main` prints: label, unit, our figure, peer, its figure, and the ratio of both.
 ROW = re.compile(r"(\S.*?) {2,}(\S.*?) {2,}([\d,.]+)  (\S.*?) {2,}([\d,.]+) +([\d.]+) \([\d.]+ to [\d.]+\)")
-OURSELVES = ("plain", "FullTokenizer")  # peers that are code of this project
+OURSELVES = ("plain", "FullTokenizer", "ours, int8")  # peers that are code of this project
 
 
 def main() -> None:

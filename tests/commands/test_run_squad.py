@@ -374,7 +374,7 @@ AUTO = {"do_train": False, "version_2_with_negative": True, "null_score_diff_thr
 UNLABELLED = "=auto needs the correct answers, but 1 of the 1 questions in .*predict.json have none"
 # Contents of --train_file and --predict_file (None keeps the valid one), flags, and parts of the message.
 MISTAKES = {
-    "no answer": (file_of(UNANSWERED), None, {}, "'b' has 0 answers; .*--version_2_with_negative"),
+    "no answer": (file_of(UNANSWERED), None, {}, "'b' has no answer; .*--version_2_with_negative"),
     "1.1 as 2.0": (file_of(question()), None, {"version_2_with_negative": True}, "leave that flag out"),
     "unlabelled for steps": (None, file_of(UNANSWERED), {"eval_steps": 5}, "--eval_steps needs the correct answers"),
     "unlabelled for auto": (None, file_of({**UNANSWERED, "is_impossible": False}), AUTO, UNLABELLED),

@@ -129,7 +129,7 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
     """
     content = text_files.read_json(path, "SQuAD file", max_bytes=None)
     text_files.check_json(content, _File, path)
-    contexts, questions, ids, misplaced, num_skipped = [], [], set(), [], 0
+    contexts, questions, ids, misplaced, num_skipped, num_of_several = [], [], set(), [], 0, 0
     for paragraph in itertools.chain.from_iterable(article["paragraphs"] for article in content["data"]):
         context = paragraph["context"]
         words = split_words(context)
@@ -146,9 +146,12 @@ def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
                 if not (is_inside and context.startswith(answer.text, answer.start)):
                     misplaced.append(question.id)
             num_skipped += not is_usable
+            num_of_several += for_training and not question.is_impossible and len(entry["answers"]) > 1
             if is_usable:
                 questions.append(question)
         contexts.append(context)
+    if num_of_several:
+        logging.info("%s: %d questions have several answers; the first of each is learnt", path, num_of_several)
     if misplaced:
         logging.warning(
             "%s: answer_start of %d questions does not point at the answer; %d of them are skipped, because the words "
@@ -179,7 +182,7 @@ def _question(
     path: str, entry: _AnsweredQuestion, context_index: int, *, for_training: bool, version_2: bool
 ) -> Question:
     answers = tuple(Answer(answer["text"], answer.get("answer_start", -1)) for answer in entry.get("answers", ()))
-    if for_training and "guid" in entry:
+    if for_training:
         answers = answers[:1]  # as KLUE's baseline does
     name = entry.get("id", entry.get("guid"))
     if name is None:
@@ -192,9 +195,9 @@ def _question(
         )
     if is_impossible:
         answers = ()
-    elif for_training and len(answers) != 1:
+    elif for_training and not answers:
         raise UserError(
-            f"{path}: the question {name!r} has {len(answers)} answers; training needs exactly 1, or "
+            f"{path}: the question {name!r} has no answer; training needs one, or "
             '"is_impossible": true with version_2_with_negative (SQuAD 2.0)'
         )
     return Question(str(name), entry["question"], context_index, answers, is_impossible)

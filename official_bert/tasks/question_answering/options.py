@@ -34,7 +34,12 @@ class AnswerOptions(Options):
 class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     task: ClassVar[str] = "question_answering"
 
-    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.", group="input", is_path=True)
+    train_file: str | None = option(
+        None,
+        "Questions to train on, in SQuAD's JSON format; of several answers to a question the first is learnt.",
+        group="input",
+        is_path=True,
+    )
     predict_file: str | None = option(
         None,
         "Questions to answer, in SQuAD's JSON format; scored if the file has the answers.",

@@ -68,12 +68,16 @@ def test_predicting_needs_no_answers_and_no_places(tmp_path):
     assert len(read(tmp_path, several, for_training=False).questions[0].answers) == 2
 
 
-def test_the_first_answer_of_klue_is_learnt(tmp_path):
+@pytest.mark.parametrize("name", ["id", "guid"])  # of SQuAD's format, and of KLUE's
+def test_the_first_of_several_answers_is_learnt(tmp_path, monkeypatch, name):
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
     content = changed(lambda c, p, q: q["answers"].append({"text": "in 1889", "answer_start": 0}))
     for entry in content["data"][0]["paragraphs"][0]["qas"]:
-        entry["guid"] = entry.pop("id")
+        entry[name] = entry.pop("id")
     (question, *_) = read(tmp_path, content).questions
     assert (question.id, [answer.text for answer in question.answers]) == ("a", ["1889"])
+    assert lines == [f"{tmp_path / 'squad.json'}: 1 questions have several answers; the first of each is learnt"]
 
 
 BAD = [
@@ -86,8 +90,7 @@ BAD = [
     (lambda c, p, q: q.pop("id"), ["squad.json: the question", "has no id"]),
     (lambda c, p, q: q.update(id="b"), ["two questions have the id 'b'", "rename"]),
     (lambda c, p, q: q["answers"][0].update(answer_start=True), ["qas[0].answers[0].answer_start is True; it must"]),
-    (lambda c, p, q: q.update(answers=[], is_impossible=False), ["'a' has 0 answers", "exactly 1", "is_impossible"]),
-    (lambda c, p, q: q["answers"].append(q["answers"][0]), ["'a' has 2 answers", "exactly 1"]),
+    (lambda c, p, q: q.update(answers=[], is_impossible=False), ["'a' has no answer", "needs one", "is_impossible"]),
     (lambda c, p, q: q.update(is_impossible="no"), ["is_impossible is 'no'; it must be"]),
     (lambda c, p, q: (q["answers"][0].update(text="x"), p["qas"].pop()), ["none of its 1 questions can be used"]),
 ]

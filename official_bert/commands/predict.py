@@ -12,6 +12,7 @@ from official_bert.commands.shared.prediction_texts import PredictionInput, read
 from official_bert.commands.shared.text_options import OutputTableOptions
 from official_bert.data.table_writers import table_writer
 from official_bert.data.text_inputs import STANDARD_STREAM, Example
+from official_bert.inference.zero_shot import HYPOTHESIS, check_labels
 from official_bert.options.command import Command
 from official_bert.options.groups import engine_option
 from official_bert.options.option import MAX_AXIS, option, options
@@ -41,8 +42,46 @@ class PredictConfig(PredictionInput, OutputTableOptions):
         minimum=1,
         maximum=MAX_AXIS,
     )
+    labels: str | None = option(
+        None,
+        "Zero-shot classification by a model of entailment, such as a run of MNLI: the labels in words, separated by "
+        "commas.",
+    )
+    hypothesis: str = option(
+        HYPOTHESIS, "With --labels: the sentence that follows from a text with a label, which is written {}."
+    )
+    multi_label: bool = option(False, "With --labels: several labels, or none, may be right for a text.")
     use_best_checkpoint: bool = option(False, "Use the best checkpoint of a run instead of the last.", group="model")
     engine: str | None = engine_option()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.labels is None:
+            self.refuse("hypothesis", "multi_label", because="needs --labels")
+        else:
+            check_labels(self.listed_labels, self.hypothesis)
+
+    @property
+    def has_columns_of_run(self) -> bool:
+        """See `PredictionInput`."""
+        return self.labels is None
+
+    @property
+    def listed_labels(self) -> list[str]:
+        return [label.strip() for label in (self.labels or "").split(",")]
+
+
+class _ZeroShot:
+    """A model of entailment as a classifier of single texts by the labels of the flags."""
+
+    task, text_names = "classification", ["text"]
+
+    def __init__(self, predictor: "Predictor", config: PredictConfig):
+        self._options = {"hypothesis": config.hypothesis, "multi_label": config.multi_label}
+        self._predictor, self._labels = predictor, config.listed_labels
+
+    def __call__(self, texts: Sequence[str]) -> list[Any]:
+        return self._predictor.classify(texts, self._labels, **self._options)
 
 
 def check(config: PredictConfig) -> None:
@@ -63,6 +102,9 @@ def run(config: PredictConfig) -> None:
     predictor = Predictor(config.model_dir, use_best_checkpoint=config.use_best_checkpoint, engine=config.engine)
     if not predictor.text_names:
         raise UserError(f"{config.model_dir} is an encoder without a task: extract_features writes its vectors")
+    labels = read_labels(config.model_dir)
+    if config.labels is not None:
+        predictor, labels = _ZeroShot(predictor, config), config.listed_labels
     if predictor.task in _OTHER_COMMANDS:
         raise UserError(f"{config.model_dir} is a model of {predictor.task}: {_OTHER_COMMANDS[predictor.task]}")
     if config.top_k and predictor.task != "classification":
@@ -75,7 +117,7 @@ def run(config: PredictConfig) -> None:
             found,
             has_ids=has_ids,
             top_k=config.top_k,
-            labels=read_labels(config.model_dir),
+            labels=labels,
             is_rounded=table_format != "parquet",
         )
     with table_writer(config.output_file, table_format, config.delimiter) as write:

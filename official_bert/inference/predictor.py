@@ -2,14 +2,16 @@
 
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.inference import zero_shot
+from official_bert.inference.zero_shot import HYPOTHESIS
 from official_bert.serving.engine_model import EngineModel
-from official_bert.serving.signatures import MOST_CELLS, TEXT
+from official_bert.serving.signatures import MOST_CELLS, TEXT, Arrays
 from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
@@ -155,10 +157,46 @@ class Predictor:
         rows = [
             _row(self._model.text_names, number, text, self._model.takes_one_text) for number, text in enumerate(texts)
         ]
-        return self._results(rows, _BATCH_SIZE)
+        return self._results(rows, self._model.results, _BATCH_SIZE)
 
-    def _results(self, rows: Sequence[tuple[str, ...]], batch_size: int) -> list[Any]:
-        """Predict texts of similar length together, as many as `batch_size` or the size of the model allow."""
+    def classify(
+        self,
+        texts: str | Sequence[str],
+        labels: Sequence[str],
+        *,
+        hypothesis: str = HYPOTHESIS,
+        multi_label: bool = False,
+    ) -> Any:
+        """Classify texts by labels that a model of entailment was not trained on.
+
+        Args:
+          texts: a text or a list of them.
+          labels: the classes in words.
+          hypothesis: the sentence that follows from a text with a label, which takes the place of "{}".
+          multi_label: whether several labels, or none, may be right for a text.
+
+        Returns:
+          A `Classification` for each text, or a `MultiLabelClassification`; a list for a list.
+
+        Raises:
+          UserError: an argument is invalid, or this is no classifier of pairs with a class "entailment".
+        """
+        if isinstance(texts, str):
+            return self.classify([texts], labels, hypothesis=hypothesis, multi_label=multi_label)[0]
+        _check_is_list(texts)
+        if self.task != "classification" or len(self.text_names) < 2:
+            raise UserError("labels need a classifier of pairs, trained on entailment, such as MNLI's")
+        answer = functools.partial(self._results, batch_size=_BATCH_SIZE)
+        return zero_shot.classify(answer, list(texts), labels, hypothesis, multi_label=multi_label)
+
+    def _results(
+        self, rows: Sequence[tuple[str, ...]], read: Callable[[Arrays], list[Any]], batch_size: int
+    ) -> list[Any]:
+        """Predict texts of similar length together, as many as `batch_size` or the size of the model allow.
+
+        Args:
+          read: converts outputs of the signature `text` to a result for each row.
+        """
 
         def most_rows(num_characters: int) -> int:
             num_positions = min(num_characters, self._model.num_positions)  # a wordpiece has a character or more
@@ -169,7 +207,7 @@ class Predictor:
         for batch in batches_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows):
             columns = zip(*(rows[row] for row in batch), strict=True)
             texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
-            found = self._model.results(self._model.answer(texts))
+            found = read(self._model.answer(texts))
             for row, result in zip(batch, found, strict=True):
                 results[row] = result
         return results
@@ -237,7 +275,7 @@ class Predictor:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
             rows = [_row(self._model.text_names, number, text) for number, text in enumerate(texts)]
             width = self._model.outputs[TEXT][VECTORS].shape[1]
-            return np.array(self._results(rows, batch_size), np.float32).reshape(-1, width)
+            return np.array(self._results(rows, self._model.results, batch_size), np.float32).reshape(-1, width)
         if self._model.text_encoder is None:
             raise UserError(
                 "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -16,7 +17,8 @@ from official_bert.commands.launch_workers import free_ports
 from official_bert.inference.predictor import Predictor
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
-from tests.conftest import ROOT, script_environment
+from official_bert.support.errors import UserError
+from tests.conftest import ROOT, run_here, script_environment
 from tests.exports import assert_same
 from tests.serving.server_process import send, wait_until
 
@@ -123,6 +125,45 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
             assert answer["error"].split(" to ")[0] == expected["error"].split(" to ")[0]
         else:
             assert_same(answer, expected)
+
+
+NLI = ("contradiction", "entailment", "neutral")
+
+
+@pytest.mark.parametrize("export_format", ["saved_model", pytest.param("tflite", marks=pytest.mark.slow)])
+def test_labels_that_a_model_of_entailment_was_not_trained_on(write_export, tmp_path, export_format):
+    write_export(tmp_path / "nli", labels=NLI, export_format=export_format)
+    predict, texts, labels = Predictor(tmp_path / "nli"), ["the town has a river", "bright word"], ["town", "café"]
+    pairs = [(text, f"It is {label}.") for text in texts for label in labels]
+    first, second = ([text.encode() for text in column] for column in zip(*pairs, strict=True))
+    columns = {"text_a": first, "text_b": second}
+    logits = predict._model.answer(columns)["logits"].reshape(2, 2, 3).astype(float)
+    powers = np.exp(logits)
+    alone = powers[..., 1] / (powers[..., 1] + powers[..., 0])  # of entailment and contradiction
+    together = powers[..., 1] / powers[..., 1].sum(axis=1, keepdims=True)
+    for multi_label, expected in ((False, together), (True, alone)):
+        found = predict.classify(texts, labels, hypothesis="It is {}.", multi_label=multi_label)
+        for result, row in zip(found, expected, strict=True):
+            assert [result.probabilities[label] for label in labels] == pytest.approx(row, abs=1e-5)
+            assert result.label == labels[row.argmax()] and result.probability == pytest.approx(row.max(), abs=1e-5)
+            if multi_label:
+                assert set(result.labels) == {label for label, share in zip(labels, row, strict=True) if share > 0.5}
+    alone = predict.classify(texts[0], labels, hypothesis="It is {}.", multi_label=True)
+    assert (alone.label, alone.labels) == (found[0].label, found[0].labels)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = {"labels": ",".join(labels), "hypothesis": "It is {}.", "output_file": tmp_path / "out.jsonl"}
+    run_here("predict", model_dir=tmp_path / "nli", input_file=tmp_path / "texts.txt", **flags)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == [labels[place] for place in together.argmax(axis=1)]
+    for wrong, message in (
+        ({"labels": ["a", "a"]}, "labels=a,a: give different labels"),
+        ({"labels": ["a"], "hypothesis": "b"}, "hypothesis='b' has no place for the label; write it as {}"),
+    ):
+        with pytest.raises(UserError, match=message):
+            predict.classify(texts, **wrong)
+    write_export(tmp_path / "reviews", labels=("bad", "good"))
+    with pytest.raises(UserError, match="named entailment and contradiction; this one has 'bad', 'good'"):
+        Predictor(tmp_path / "reviews").classify(texts, labels)
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,11 @@ class PredictionInput(IdOptions):
         choices=(LINES, *FORMATS, _COLUMNS),
     )
 
+    @property
+    def has_columns_of_run(self) -> bool:
+        """True if the texts are those that the run reads."""
+        return True
+
     def __post_init__(self):
         super().__post_init__()
         if not self.reads_table:
@@ -130,7 +135,7 @@ def _find_run(path: str) -> "FinishedRun | None":
 
 def table_of(config: PredictionInput, names: Sequence[str] = ()) -> TextSource:
     """Describe the file as a table; what is not given is as in the run, or the columns are named like the texts."""
-    run = _find_run(config.model_dir)
+    run = _find_run(config.model_dir) if config.has_columns_of_run else None
     flags = run.settings.flags if run and run.is_own else {}
     of_run = ",".join(filter(None, (flags.get(flag) for flag in run.task.text_flags))) if flags else ""
     is_csv = (config.input_format or format_of(config.input_file) or "csv") == "csv"

@@ -91,6 +91,8 @@ def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence
 
 def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positions: int) -> dict[str, np.ndarray]:
     """Repeat the position embeddings for longer sequences, as the Longformer's (section 5)."""
+    if _POSITIONS not in arrays:
+        raise UserError(f"max_position_embeddings={num_positions}: {old.family.title} has no embeddings of positions")
     table, first = arrays[_POSITIONS], old.first_position
     if len(table) != old.max_position_embeddings:
         raise UserError(

@@ -28,7 +28,7 @@ from official_bert.checkpoints.bundle import (
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
-from official_bert.families.family import HuggingFace, Rule, check_kind
+from official_bert.families.family import HuggingFace, Rule, check_kind, with_prefix
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.support.text_files import check_json
@@ -180,7 +180,7 @@ def sizes_of(config: BertConfig) -> dict[str, int]:
         "D": config.hidden_size,
         "I": config.intermediate_size,
         "N": config.num_attention_heads,
-        "R": config.num_position_buckets,
+        **config.own_sizes,
         "1": 1,
         "2": 2,
     }
@@ -204,6 +204,8 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, StoredArray]:
     arrays: dict[str, StoredArray] = {}
     for stored_name, array in read_tensors(folder):
         name = _todays_name(stored_name, theirs)
+        if name.startswith(theirs.ignored):
+            continue
         if name in arrays:
             raise UserError(f"{folder}: {stored_name} occurs twice, also in another file or under another name")
         arrays[name] = array
@@ -321,7 +323,7 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
     for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    return theirs.with_prefix(name)
+    return with_prefix(theirs.with_prefix(name), theirs.other_names)
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -86,7 +86,6 @@ class BertConfig:
       largest: maximum of each count among the keys.
       smallest: minimum of each count whose minimum is not 1.
       first_position: the row of the position embeddings for the first position of a sequence.
-      num_position_buckets: number of buckets of relative positions, each with a bias of the attention scores.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -100,7 +99,6 @@ class BertConfig:
     }
     smallest: ClassVar[Mapping[str, int]] = {}
     first_position: ClassVar[int] = 0
-    num_position_buckets: ClassVar[int] = 0
 
     vocab_size: int
     hidden_size: int = 768
@@ -187,14 +185,23 @@ class BertConfig:
     def num_parameters(self) -> int:
         """Number of parameters of the encoder, pooler included; heads add few."""
         width, inner, embedding_width = self.hidden_size, self.intermediate_size, self.embedding_width
-        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        rows = self.vocab_size + self.type_vocab_size
         dense = width * width + width
         feed_forward = width * inner + inner + inner * width + width
         layer = 4 * dense + feed_forward + 2 * (2 * width)
         projection = embedding_width * width + width if embedding_width != width else 0
         num_own_layers = math.prod(getattr(self, key) for key in self.family.layer_keys)
-        biases = self.num_position_buckets * self.num_attention_heads
-        return (rows + 2) * embedding_width + projection + num_own_layers * layer + biases + dense
+        return (rows + 2) * embedding_width + projection + num_own_layers * layer + self.num_position_parameters + dense
+
+    @property
+    def num_position_parameters(self) -> int:
+        """Number of parameters for positions, in the embeddings or in attention."""
+        return self.max_position_embeddings * self.embedding_width
+
+    @property
+    def own_sizes(self) -> dict[str, int]:
+        """Sizes of dimensions that only this family has, by their letters in `families.family.Rule`."""
+        return {}
 
     @property
     def embedding_width(self) -> int:

@@ -17,6 +17,7 @@ FAMILIES = {
     "xlm-roberta": "official_bert.families.bert.XLM_ROBERTA",
     "camembert": "official_bert.families.bert.CAMEMBERT",
     "mpnet": "official_bert.families.mpnet.MPNET_FAMILY",
+    "deberta-v2": "official_bert.families.deberta.DEBERTA_FAMILY",
 }
 FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 # Activations, theirs to ours. The last of several names is the one we write: PyTorch computes it in one kernel.
@@ -187,18 +188,21 @@ class HuggingFace:
     # the rules of the pooler in models with one of these heads, where they differ from those in `parts`
     poolers: Mapping[str, Sequence[Rule]] = dataclasses.field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # prefixes of our variables that no class in `transformers` has
+    ignored: tuple[str, ...] = ()  # prefixes of tensors in published files that no class uses
+    # prefixes of tensors in other versions of the family's files, each with today's
+    other_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tied: Mapping[str, str]  # tensors that share a variable with another tensor
     architectures: Mapping[tuple[str, ...], str]  # the class in `transformers` for each combination of heads
     always_projects: bool = False  # whether embeddings are projected even if they are as wide as the layers
 
     def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         """Translate a `config.json` to our keys; keys unrelated to the architecture are left out."""
+        values = {**self.defaults, **values}
         for key, ours in self.fixed.items():
             if values.get(key, ours) != ours:
                 raise UserError(
                     f"{key} is {values[key]!r:.80}; only {ours!r} is supported, so the model cannot be converted"
                 )
-        values = {**self.defaults, **values}
         found = {name: values[key] for name in known if (key := self.keys.get(name, name)) in values}
         activation = found["hidden_act"]
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -270,7 +274,7 @@ def all_families() -> list[Family]:
 
 def canonical_name(name: str) -> str:
     """Translate a variable name of a released checkpoint to ours."""
-    return _with_prefix(name, {old: new for family in all_families() for old, new in family.released_names.items()})
+    return with_prefix(name, {old: new for family in all_families() for old, new in family.released_names.items()})
 
 
 def stored_names(names: Collection[str]) -> list[str]:
@@ -279,10 +283,10 @@ def stored_names(names: Collection[str]) -> list[str]:
     for family in all_families():
         if family.own_scope and any(name.startswith(family.own_scope) for name in names):
             prefixes = {ours: theirs for theirs, ours in family.released_names.items()}
-    return [_with_prefix(name, prefixes) for name in names]
+    return [with_prefix(name, prefixes) for name in names]
 
 
-def _with_prefix(name: str, prefixes: Mapping[str, str]) -> str:
+def with_prefix(name: str, prefixes: Mapping[str, str]) -> str:
     """Replace the first of the prefixes that a name begins with."""
     return next((new + name.removeprefix(old) for old, new in prefixes.items() if name.startswith(old)), name)
 

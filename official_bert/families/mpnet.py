@@ -33,6 +33,16 @@ class MPNetConfig(RobertaConfig):
 
     type_vocab_size: int = 0
 
+    @property
+    def num_position_parameters(self) -> int:
+        """Number of parameters for positions: of their embeddings, and a bias per head for each range of distances."""
+        return super().num_position_parameters + self.num_position_buckets * self.num_attention_heads
+
+    @property
+    def own_sizes(self) -> dict[str, int]:
+        """Number of ranges of distances."""
+        return {"R": self.num_position_buckets}
+
 
 _LAYER, _HF_LAYER = "bert/encoder/layer_{}", "mpnet.encoder.layer.{}"
 

@@ -30,6 +30,9 @@ class AttentionOutput(NamedTuple):
 class TransformerStack(EncoderLayer):
     """All layers in sequence, preceded by a projection of narrower embeddings."""
 
+    # whether trained variables score the distances of positions, which fused kernels of attention do not support
+    scores_distances = False
+
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         super().__init__(config, name=name, **kwargs)
         self.num_heads = config.num_attention_heads
@@ -46,9 +49,14 @@ class TransformerStack(EncoderLayer):
 
     def _make_layers(self) -> "list[TransformerLayer]":
         return [
-            TransformerLayer(self.config, name=f"layer_{index}", dtype=self.dtype_policy)
+            TransformerLayer(
+                self.config, self_attention=self._make_attention(), name=f"layer_{index}", dtype=self.dtype_policy
+            )
             for index in range(self.config.num_hidden_layers)
         ]
+
+    def _make_attention(self) -> "SelfAttention":
+        return SelfAttention(self.config, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         if self.embedding_hidden_mapping_in is not None:
@@ -110,9 +118,9 @@ class TransformerLayer(EncoderLayer):
 
     NORM_NAME = LAYER_NORM_NAME  # name of the last layer normalization
 
-    def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
+    def __init__(self, config: BertConfig, *, self_attention: "SelfAttention", name: str = "layer_0", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        self.attention = AttentionBlock(config, dtype=self.dtype_policy)
+        self.attention = AttentionBlock(config, self_attention, dtype=self.dtype_policy)
         self.intermediate = Intermediate(config, dtype=self.dtype_policy)
         self.residual_output = ResidualOutput(
             config, config.intermediate_size, norm_name=self.NORM_NAME, dtype=self.dtype_policy
@@ -133,9 +141,9 @@ class TransformerLayer(EncoderLayer):
 class AttentionBlock(EncoderLayer):
     """Self-attention with output projection and residual."""
 
-    def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
+    def __init__(self, config: BertConfig, self_attention: "SelfAttention", *, name: str = "attention", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
+        self.self_attention = self_attention
         self.residual_output = ResidualOutput(config, config.hidden_size, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
@@ -174,8 +182,20 @@ class SelfAttention(EncoderLayer):
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
+        query, bias = self.with_distances(query, key, bias, training)
         context, probabilities = layout.attend(query, key, value, bias, drop_out)
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
+
+    def with_distances(self, query, key, bias, training):
+        """Return the queries and the attention bias, changed in families whose scores also depend on distances.
+
+        Args:
+          query, key: float [B, N, F, H] and [B, N, T, H].
+          bias: float [B, 1 or N, 1 or F, T].
+          training: whether to apply dropout.
+        """
+        del key, training
+        return query, bias
 
 
 def attend(query, key, value, bias, drop_out=None):
@@ -241,7 +261,12 @@ class SharedStack(TransformerStack):
         config = self.config
         self._groups = [
             [
-                SharedLayer(config, name=f"inner_group_{number}", dtype=self.dtype_policy)
+                SharedLayer(
+                    config,
+                    self_attention=self._make_attention(),
+                    name=f"inner_group_{number}",
+                    dtype=self.dtype_policy,
+                )
                 for number in range(config.inner_group_num)
             ]
             for _ in range(config.num_hidden_groups)
@@ -276,6 +301,8 @@ class RelativeStack(TransformerStack):
 
     Source: Raffel et al., 2020, section 2.1, as in transformers' `MPNetEncoder`.
     """
+
+    scores_distances = True
 
     def _build_layers(self) -> None:
         super()._build_layers()

@@ -20,7 +20,13 @@ from keras import ops
 from official_bert.modeling.blocks import ResidualOutput, normalize
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.transformer import AttentionOutput, TransformerLayer, TransformerStack, attend
+from official_bert.modeling.transformer import (
+    AttentionOutput,
+    SelfAttention,
+    TransformerLayer,
+    TransformerStack,
+    attend,
+)
 from official_bert.tokenization.graph_operations import in_batches
 
 # B: sequences, T: tokens, A: tokens of the longest sequence, D = N * H; n = N / parts heads of a part, d = n * H,
@@ -63,6 +69,11 @@ class _Vectors(NamedTuple):
     output: np.ndarray  # [D]
     attention_norm: tuple[np.ndarray, np.ndarray, float]  # scale and shift, [D] each, and epsilon
     output_norm: tuple[np.ndarray, np.ndarray, float]  # scale and shift, [D] each, and epsilon
+
+
+def can_be_divided(stack: TransformerStack) -> bool:
+    """Return True if attention needs nothing but queries, keys, values and a bias that all layers share."""
+    return type(stack.layers[0].attention.self_attention) is SelfAttention
 
 
 class ExportStack:

@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.batching import LENGTH_OF_ATTENTION
-from official_bert.serving.export_stack import ExportStack
+from official_bert.serving.export_stack import ExportStack, can_be_divided
 from official_bert.serving.signatures import (
     EXAMPLES,
     MOST_CELLS,
@@ -107,8 +107,10 @@ class Servable(tf.Module):
         return self._predict(self.tokenize(**texts))
 
     def use_export_stack(self, num_parts: int) -> None:
-        """Use an `ExportStack` of so many parts per layer in signatures created afterwards."""
+        """Use an `ExportStack` of so many parts per layer in signatures created afterwards, if its layers allow it."""
         encoder = self._encoder()
+        if not can_be_divided(encoder.transformer):
+            return
         stack = ExportStack(encoder.transformer, num_parts)
 
         def in_parts(run: Callable[[Tensors], Any]) -> Callable[[Tensors], Any]:

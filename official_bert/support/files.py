@@ -37,6 +37,7 @@ _HUB_NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
 _HUB_SETTINGS = [
     *("config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
+    "spm.model",  # DeBERTa's
     "tokenizer_78b3253a26.model",  # KoBERT's
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("[0-9]_*/*.json", "[0-9]_*/*.txt", "[0-9]_*/*.model"),

@@ -404,5 +404,5 @@ def not_supported(tokenizer_file: str) -> UserError:
     """Return the error for a tokenizer that cannot be converted to a SentencePiece model."""
     return UserError(
         f"{tokenizer_file} is a {UNIGRAM} tokenizer, but unlike those of ALBERT, XLM-RoBERTa and CamemBERT; put the "
-        "SentencePiece model that it was made from beside it: spiece.model or sentencepiece.bpe.model"
+        "SentencePiece model that it was made from beside it: spiece.model, sentencepiece.bpe.model or spm.model"
     )

@@ -1,7 +1,8 @@
-"""Tokenizers of SentencePiece models: those of ALBERT and KoBERT with their rules for text, XLM-RoBERTa and CamemBERT.
+"""Tokenizers of SentencePiece models: ALBERT's and KoBERT's with rules for text, XLM-RoBERTa's, CamemBERT's, DeBERTa's.
 
-The ids of the last two are not the piece numbers of the model: fairseq, which trained them, puts its own special tokens
-first and numbers the pieces after them. Their text is not normalized here: the rules in the model file do that.
+The ids of XLM-RoBERTa and CamemBERT are not the piece numbers of the model: fairseq, which trained them, puts its own
+special tokens first and numbers the pieces after them. DeBERTa's [MASK] follows the pieces. The text of these three is
+not normalized here: the rules in the model file do that.
 """
 
 import base64
@@ -22,6 +23,7 @@ from typing_extensions import Self
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
+from official_bert.support.text_files import check_declared
 from official_bert.tokenization.characters import TranslationTable
 from official_bert.tokenization.hf_tokenizer import (
     KOBERT_FILE,
@@ -31,6 +33,7 @@ from official_bert.tokenization.hf_tokenizer import (
     check_folder,
     not_supported,
     read_added_tokens,
+    read_tokenizer_config,
     read_unigram,
     tokenizer_json,
 )
@@ -119,7 +122,8 @@ class SentencePieceVocabulary(Vocabulary):
                 f"{source} represents unknown characters by bytes (byte_fallback), which have no position in the text; "
                 "train it without byte_fallback"
             )
-        tokens = (*self.specials_first, *pieces[len(self.own_pieces) :], *self.specials_last)
+        last = [token for token in self.specials_last if token not in pieces]
+        tokens = (*self.specials_first, *pieces[len(self.own_pieces) :], *last)
         super().__init__({token: index for index, token in enumerate(tokens)}, source)
         self._ids = [self.token_to_id.get(piece, 0) for piece in pieces]
 
@@ -485,6 +489,29 @@ class CamembertVocabulary(XlmRobertaVocabulary):
     own_pieces = (NAMES[UNK],)
 
 
+class DebertaVocabulary(SentencePieceVocabulary):
+    """The pieces of DeBERTa's model, with BERT's names of special tokens, and [MASK] after them.
+
+    Source: transformers 4, `DebertaV2Tokenizer`.
+    """
+
+    file_name = their_file_name = "spm.model"
+    changes_text = False
+    special_names = Vocabulary.special_names
+    advice = "is this the SentencePiece model of a DeBERTa-v2 or -v3?"
+    specials_last = (MASK,)
+    text_steps = frozenset()
+    continues_word = KobertVocabulary.continues_word
+
+    @classmethod
+    def from_file(cls, vocab_file: str) -> "DebertaVocabulary":
+        """Read a model; UserError if the files beside it say that text is changed before."""
+        config = read_tokenizer_config(os.path.dirname(vocab_file))
+        unchanged = {key: config.get(key) for key in ("do_lower_case", "split_by_punct")}
+        check_declared(unchanged, dict.fromkeys(unchanged, (None, False)), vocab_file)
+        return super().from_file(vocab_file)
+
+
 class XlmRobertaTokenizer(SentencePieceTokenizer):
     """XLM-RoBERTa's tokenizer: text to pieces, ids and model inputs, and back."""
 
@@ -498,6 +525,12 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         """Return the text with the source of each character."""
         kept, places = encodable(text)
         return TracedText(kept, places, [place + 1 for place in places])
+
+
+class DebertaTokenizer(XlmRobertaTokenizer):
+    """DeBERTa's tokenizer: like XLM-RoBERTa's, with the ids of the model's pieces."""
+
+    vocabulary_class = DebertaVocabulary
 
 
 class CamembertTokenizer(XlmRobertaTokenizer):

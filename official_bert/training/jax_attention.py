@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from absl import logging
 
 from official_bert.modeling.encoder_options import FlatLayout
-from official_bert.modeling.transformer import RelativeStack, TransformerStack, attend
+from official_bert.modeling.transformer import TransformerStack, attend
 
 _log = functools.cache(logging.info)  # each message once, not for each layer
 
@@ -28,7 +28,7 @@ class AutoLayout(FlatLayout):
 
     @classmethod
     def from_mask(cls, input_mask, stack: TransformerStack) -> FlatLayout:
-        if isinstance(stack, RelativeStack):  # its bias is trained
+        if stack.scores_distances:
             _log("attention: plain, because it depends on relative positions")
             return FlatLayout.from_mask(input_mask, stack)
         is_padding = input_mask == 0

@@ -9,6 +9,7 @@ import pytest
 from official_bert.checkpoints.bundle import is_training_state, write_checkpoint
 from official_bert.checkpoints.editing import with_positions
 from official_bert.families.bert import RobertaConfig
+from official_bert.families.deberta import DebertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from tests.commands.conftest import arrays_of
@@ -155,6 +156,8 @@ def test_rows_that_are_no_positions_stay_at_the_beginning():
     config = RobertaConfig(vocab_size=9, max_position_embeddings=6)
     name, table = "bert/embeddings/position_embeddings", np.arange(6.0)[:, None]
     assert with_positions({name: table}, config, 11)[name][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 2]
+    with pytest.raises(UserError, match="max_position_embeddings=600: a DeBERTa has no embeddings of positions"):
+        with_positions({}, DebertaConfig(vocab_size=9), 600)
 
 
 def test_models_that_cannot_be_extended(student_of, model_dir, tmp_path):

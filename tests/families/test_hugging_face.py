@@ -65,6 +65,28 @@ def test_an_albert_is_taken_over_and_written(read):
     assert read({**HF, "embedding_size": 12, "num_hidden_groups": 1}) == read(HF)  # these keys mean nothing in a BERT
 
 
+def test_the_keys_of_a_deberta_have_several_forms_and_one_meaning(read):
+    values = {**HF, "model_type": "deberta-v2", "type_vocab_size": 0, "relative_attention": True, "position_buckets": 8}
+    values |= {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False}
+    config = read({**values, "pos_att_type": "c2p|p2c", "max_relative_positions": 64})
+    assert config == read({**values, "pos_att_type": ["p2c", "c2p"]}) == BertConfig.from_dict(config.to_dict())
+    written = config.to_hugging_face("DebertaV2Model", None)
+    assert read(written) == config and (written["pos_att_type"], written["position_buckets"]) == (["p2c", "c2p"], 8)
+    for key, value in {
+        "conv_kernel_size": 3,
+        "pos_att_type": "c2p",
+        "share_att_key": False,
+        "norm_rel_ebd": None,
+    }.items():
+        with pytest.raises(UserError, match=f"{key} is {value!r}; only .* is supported"):
+            read({**written, key: value})
+    del written["position_biased_input"]
+    with pytest.raises(UserError, match="position_biased_input is None; only False is supported"):
+        read(written)
+    with pytest.raises(UserError, match="position_buckets 8 is too large for max_position_embeddings 5"):
+        read({**values, "pos_att_type": "c2p|p2c", "max_position_embeddings": 5})
+
+
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
 def test_there_and_back(read, activation):
     config = BertConfig(

@@ -29,7 +29,7 @@ WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_mod
 EXTRAS = {
     "roberta": "[bpe]",
     "japanese": "[japanese]",
-    **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert"), "[sentencepiece]"),
+    **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert", "deberta"), "[sentencepiece]"),
 }
 BPE = GOLDEN / "families" / "roberta" / "tokenizer"
 TEXT = "CAFÉ 값 The"
@@ -48,9 +48,12 @@ def json_files(model):
 def vocabularies(tmp_path_factory):
     """Map vocabularies that are no lists of words to their files."""
     folder = tmp_path_factory.mktemp("vocabularies")
-    options = {"albert": {}, "kobert": {"variant": "kobert"}, "fairseq": FAIRSEQ}
-    albert, kobert, fairseq = (open(write_model(folder / name, **of), "rb").read() for name, of in options.items())
+    options = {"albert": {}, "kobert": {"variant": "kobert"}, "deberta": {"variant": "deberta"}, "fairseq": FAIRSEQ}
+    albert, kobert, deberta, fairseq = (
+        open(write_model(folder / name, **of), "rb").read() for name, of in options.items()
+    )
     files = {"albert": {"spiece.model": albert}, "xlm-roberta": {"sentencepiece.bpe.model": fairseq}}
+    files["deberta"] = {"spm.model": deberta}
     processor = sentencepiece.SentencePieceProcessor(model_proto=kobert)
     pieces = "".join(f"{processor.id_to_piece(index)}\n" for index in range(len(processor)))
     files["kobert"] = {"spiece.model": kobert, KOBERT_FILE: kobert, "vocab.txt": pieces.encode()}

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.deberta import DebertaConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
@@ -12,13 +13,13 @@ from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(scope="module", params=[(BertConfig, 2), (MPNetConfig, 0)], ids=["bert", "mpnet"])
+@pytest.fixture(scope="module", params=[BertConfig, MPNetConfig, DebertaConfig], ids=["bert", "mpnet", "deberta"])
 def encoders(request):
     """Encoders with the same random weights: with padding and without."""
-    config_class, type_vocab_size = request.param
-    config = config_class(
+    own = {BertConfig: {"type_vocab_size": 2}, DebertaConfig: {"position_buckets": 6}}.get(request.param, {})
+    config = request.param(
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
-        max_position_embeddings=20, type_vocab_size=type_vocab_size,
+        max_position_embeddings=20, **own,
     )  # fmt: skip
     made = [BertEncoder(config, layout=layout) for layout in (FlatLayout, UnpaddedLayout)]
     rng = np.random.default_rng(1)

@@ -1,6 +1,5 @@
 """Exports for LiteRT, ONNX Runtime and OpenVINO give the answers of a SavedModel."""
 
-import dataclasses
 import importlib
 import importlib.util
 import json
@@ -17,6 +16,7 @@ from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import ElectraConfig, RobertaConfig
+from official_bert.families.deberta import DebertaConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.inference.finished_runs import load_export
 from official_bert.inference.predictor import Predictor
@@ -162,7 +162,9 @@ TEXTS = {
 }
 MODELS = {
     "multiple choice": CONFIG,
-    "question answering": dataclasses.replace(CONFIG, hidden_act="gelu_erf"),
+    "question answering": DebertaConfig(
+        **{**CONFIG.to_dict(), "hidden_act": "gelu_erf", "type_vocab_size": 0, "position_buckets": 8}
+    ),
     "tagging": RobertaConfig(**CONFIG.to_dict()),
     "LSTM": CONFIG,
     "sparse": CONFIG,

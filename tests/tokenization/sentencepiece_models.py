@@ -19,6 +19,10 @@ VARIANTS = {
         **ACROSS_SCRIPTS, "unk_id": 0, "unk_piece": "[UNK]", "pad_id": 1, "pad_piece": "[PAD]",
         "user_defined_symbols": ['"'],
     },
+    "deberta": {
+        "pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "bos_piece": "[CLS]",
+        "eos_piece": "[SEP]", "unk_piece": "[UNK]", "control_symbols": [],
+    },
     "spaces_kept": {
         **ACROSS_SCRIPTS, "normalization_rule_name": "identity", "remove_extra_whitespaces": False,
     },

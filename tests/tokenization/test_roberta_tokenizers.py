@@ -13,6 +13,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_bert.families.bert import CamembertConfig, RobertaConfig
+from official_bert.families.deberta import DebertaConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -20,7 +21,7 @@ from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file
-from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, DebertaTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.tokenization.sentencepiece_models import (
     FAIRSEQ,
@@ -265,6 +266,32 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert load_tokenizer(tmp_path).identity == again.identity
 
 
+@pytest.fixture(scope="module")
+def deberta(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deberta")
+    return write_model(folder / "spm.model", "deberta"), load_tokenizer(folder)
+
+
+def test_the_ids_of_a_deberta_are_piece_numbers_in_python_and_in_the_graph(deberta, tmp_path):
+    path, tokenizer = deberta
+    assert type(tokenizer) is DebertaTokenizer
+    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    specials = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id]
+    assert specials == [0, 1, 2, 3, processor.get_piece_size()]
+    texts = list(random_texts(random.Random(4), 200))
+    for text in texts:
+        assert tokenizer.encode(text) == tokenizer.encode_with_offsets(text).ids == processor.encode(text), text
+    assert_graph_is_the_same(tokenizer, texts)
+    pair, (first, second) = tokenizer([("the smith", "iron")]), map(tokenizer.encode, ("the smith", "iron"))
+    assert pair["input_ids"][0].tolist() == [1, *first, 2, *second, 2]
+    assert pair["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    (tmp_path / "spm.model").write_bytes(pathlib.Path(path).read_bytes())
+    assert load_tokenizer(tmp_path).identity == tokenizer.identity
+    (tmp_path / "tokenizer_config.json").write_text('{"split_by_punct": true}')
+    with pytest.raises(UserError, match=r"spm\.model: split_by_punct is True, which is not supported"):
+        load_tokenizer(tmp_path)
+
+
 def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(bpe, expected):
     config = RobertaConfig(len(bpe), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
     model = PretrainingModel(BertEncoder(config))
@@ -277,13 +304,16 @@ def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(
 
 
 @pytest.mark.slow
-def test_an_export_of_a_camembert_reads_texts(shifted, tmp_path):
-    tokenizer = shifted[1][CamembertTokenizer]
-    config = CamembertConfig(len(tokenizer), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
+@pytest.mark.parametrize("config_class", [CamembertConfig, DebertaConfig])
+def test_an_export_with_a_sentencepiece_model_reads_texts(shifted, deberta, tmp_path, config_class):
+    is_camembert = config_class is CamembertConfig
+    tokenizer = shifted[1][CamembertTokenizer] if is_camembert else deberta[1]
+    own = {"type_vocab_size": 1} if is_camembert else {"position_buckets": 6}
+    config = config_class(len(tokenizer), 8, 1, 2, 12, max_position_embeddings=20, **own)
     servable = PretrainingServable(PretrainingModel(BertEncoder(config)), config, tokenizer, max_seq_length=18, top_k=3)
     write_export(str(tmp_path / "export"), servable)
     predictors = Predictor(tmp_path / "export"), Predictor.from_servable(servable)
-    texts = ["the <mask> iron", "a [MASK]"]
+    texts = ["the <mask> iron" if is_camembert else "the [MASK] iron", "a [MASK]"]
     for found, expected in zip(*(predict(texts) for predict in predictors), strict=True):
         assert [word.word for word in found[0]] == [word.word for word in expected[0]]
         probabilities = [[word.probability for word in words[0]] for words in (found, expected)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import RobertaConfig
+from official_bert.families.deberta import DebertaConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout
@@ -97,3 +98,4 @@ if __name__ == "__main__":
         check_same(RobertaConfig(**SMALL))
         check_same(AlbertConfig(**SMALL, embedding_size=5))
         check_same(MPNetConfig(**SMALL | {"type_vocab_size": 0}), is_fused=False)
+        check_same(DebertaConfig(**SMALL | {"type_vocab_size": 0, "position_buckets": 6}), is_fused=False)

@@ -1,4 +1,4 @@
-"""Who may use the server: an API key, TLS, and the web pages of other servers."""
+"""Access to the server: an API key, TLS, and the web pages of other servers."""
 
 import hmac
 import os

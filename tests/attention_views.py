@@ -1,9 +1,9 @@
 """Generated attention, for tests of its visualization."""
 
 import numpy as np
-import pytest
 
 from official_bert.visualization.attention import AttentionView
+from tests.conftest import slow
 
 # One page per option; the combination is opened in every test run.
 HOSTILE_PARTS = (
@@ -12,7 +12,7 @@ HOSTILE_PARTS = (
     "<!--<script>",
     "{{policy}} {{data}} \u2028 \\u003c & &lt; \"'` $& $1",
 )
-HOSTILE = (" ".join(HOSTILE_PARTS), *(pytest.param(part, marks=pytest.mark.slow) for part in HOSTILE_PARTS))
+HOSTILE = (" ".join(HOSTILE_PARTS), *slow(*HOSTILE_PARTS))
 
 
 def make_view(
@@ -44,11 +44,6 @@ def make_view(
     guesses = [(guess, 0.5), *((f"guess{number}", 0.1 - number / 100) for number in range(4))]
     predictions = [None if token in ("[CLS]", "[SEP]") else guesses for token in tokens]
     return AttentionView(
-        tokens=tokens,
-        segment_ids=segments,
-        words=words,
-        word_indices=indices,
-        attention=attention,
-        predictions=predictions if has_predictions else None,
-        notes=list(notes),
-    )
+        tokens=tokens, segment_ids=segments, words=words, word_indices=indices, attention=attention,
+        predictions=predictions if has_predictions else None, notes=list(notes),
+    )  # fmt: skip

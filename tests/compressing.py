@@ -1,9 +1,11 @@
 """Compression formats of text inputs, by usual file extension."""
 
 import bz2
+import functools
 import gzip
 import lzma
 
 from backports import zstd
 
-COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
+XZ = functools.partial(lzma.compress, preset=0)  # fast
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": XZ, ".zst": zstd.compress}

@@ -56,8 +56,12 @@ def pytest_configure(config):
         _set_up_tensorflow()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Run long files first and the pages last, so that no worker has a long one left at the end."""
+    for item in items:
+        if item.get_closest_marker("endurance"):
+            item.add_marker("slow")
     places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: (item.nodeid.startswith(PAGE_RUNS), places.get(str(item.path), len(places))))
 
@@ -113,15 +117,21 @@ def _default_sigterm():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def slow(*rows, mark=pytest.mark.slow):
+    """Return rows of a parametrized test, tuples or single values, with a mark."""
+    return [pytest.param(*(row if type(row) is tuple else (row,)), marks=mark) for row in rows]
+
+
+def endurance(*rows):
+    return slow(*rows, mark=pytest.mark.endurance)
+
+
 def golden_arrays(name):
-    """Return the arrays of an NPZ file under tests/golden."""
     with np.load(GOLDEN / name) as arrays:
         return {key: arrays[key] for key in arrays.files}
 
 
 class Result:
-    """Exit code and output of a script."""
-
     def __init__(self, process):
         self.code, self.output, self.errors = process.returncode, process.stdout, process.stderr
 
@@ -158,6 +168,14 @@ def run_cold(script, *arguments, piped=None, **flags):
     options = {"capture_output": True, "text": True, "env": script_environment(), "timeout": 300}
     with _input_of(piped) as stdin:
         return Result(subprocess.run(command, stdin=stdin, **options))
+
+
+def run_program(code, *arguments):
+    """Run Python code in a new process; return what it prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    process = subprocess.run(command, env=script_environment(), capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @contextlib.contextmanager
@@ -285,8 +303,6 @@ def one_layer_config_file(tmp_path_factory, model_dir):
 
 @pytest.fixture(scope="session")
 def records_file(tmp_path_factory, corpus_file, vocab_file):
-    """Records of the golden corpus, 64 positions long."""
-
     def make(folder):
         flags = {"input_file": corpus_file, "output_file": folder / "train.tfrecord", "vocab_file": vocab_file}
         flags |= {"dupe_factor": 4, "max_seq_length": 64, "max_predictions_per_seq": 10}
@@ -311,12 +327,8 @@ def unmasked_records_file(tmp_path_factory, corpus_file, vocab_file):
 
 @pytest.fixture(scope="session")
 def files_of_model(model_dir, vocab_file):
-    """The flags for the model's files."""
-    return {
-        "bert_config_file": str(model_dir / "bert_config.json"),
-        "vocab_file": vocab_file,
-        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
-    }
+    files = {"bert_config_file": "bert_config.json", "init_checkpoint": "bert_model.ckpt"}
+    return {name: str(model_dir / file) for name, file in files.items()} | {"vocab_file": vocab_file}
 
 
 @pytest.fixture(scope="session")

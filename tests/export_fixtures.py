@@ -1,21 +1,19 @@
-"""An export by the real script, shared by all tests."""
+"""Exports, shared by all tests: by the real script, and of tiny models with random weights."""
 
+import json
 import os
 import random
 import shutil
+import zlib
 
 import pytest
 
 from tests.conftest import run_script, shared
 
 AWKWARD_TEXTS = [
-    "Zoë’s ﬁne café—１９８７！",
-    "서울은 대한민국의 수도이다",
-    "東京 tower… 👨\u200d👩\u200d👧 \u0000 \ufffd",
-    "",
-    "word " * 200,
-    "a" * 150 + " the town",
-]
+    "Zoë’s ﬁne café—１９８７！", "서울은 대한민국의 수도이다", "東京 tower… 👨\u200d👩\u200d👧 \u0000 \ufffd", "",
+    "word " * 200, "a" * 150 + " the town",
+]  # fmt: skip
 
 
 def write_reviews(path, rng, count):
@@ -56,18 +54,35 @@ def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
         flags = flags_of(folder)
         result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", **flags)
         assert result.code == 0, result
-        assert result.last_error_line.endswith(
-            f"exported {flags['export_dir']}/1, with the signatures {', '.join(OF_CLASSIFIER)}"
-        )
+        exported = f"exported {flags['export_dir']}/1, with the signatures {', '.join(OF_CLASSIFIER)}"
+        assert result.last_error_line.endswith(exported)
         assert "Sharding" not in result.errors and "unsupported" not in result.errors
 
     flags = flags_of(shared(tmp_path_factory, "reviews", make))
-    return {
-        **flags,
-        "output_dir": str(shutil.copytree(flags["output_dir"], tmp_path_factory.mktemp("reviews") / "out")),
-    }
+    own = tmp_path_factory.mktemp("reviews") / "out"
+    return {**flags, "output_dir": str(shutil.copytree(flags["output_dir"], own))}
 
 
 @pytest.fixture(scope="session")
 def version(reviews):
     return os.path.join(reviews["export_dir"], "1")
+
+
+@pytest.fixture(scope="session")
+def write_export(one_layer_config_file, vocab_file, tmp_path_factory):
+    """Write the next version of a tiny model into a folder; each is made once and copied."""
+    from tests.serving.tiny_exports import write_tiny_export
+
+    files = {"bert_config_file": one_layer_config_file, "vocab_file": vocab_file}
+
+    def write(folder, task="classification", **options):
+        name = f"export-{zlib.crc32(json.dumps([task, options]).encode())}"
+        made = shared(tmp_path_factory, name, lambda made: write_tiny_export(made, task, **files, **options))
+        os.makedirs(folder, exist_ok=True)
+        number = 1 + max((int(name) for name in os.listdir(folder)), default=0)
+        copy = shutil.copytree(made / "1", os.path.join(folder, ".copy"))  # renamed when complete, since servers look
+        path = os.path.join(folder, str(number))
+        os.rename(copy, path)
+        return path
+
+    return write

@@ -57,7 +57,6 @@ def assert_same(found, expected):
 
 
 def predicted_pairs(reviews):
-    """Return the predicted texts."""
     lines = pathlib.Path(reviews["data_dir"], "test.tsv").read_text().splitlines()[1:]
     return [line.split("\t")[:2] for line in lines]
 

@@ -34,8 +34,6 @@ _CHANCE_LINES = re.compile(
 
 
 class Block(NamedTuple):
-    """A fenced block of a page."""
-
     line: int  # number of its first line in the page, from 1
     language: str  # "" if the fence has none
     text: str
@@ -52,7 +50,6 @@ class Step(NamedTuple):
 
 
 def find_blocks(page: str) -> list[Block]:
-    """Find the fenced blocks of a page."""
     blocks, mark, lines = [], None, iter(enumerate(page.splitlines(), start=1))
     for number, line in lines:
         if match := NOT_RUN.fullmatch(line):
@@ -73,7 +70,6 @@ def find_blocks(page: str) -> list[Block]:
 
 
 def find_steps(block: Block) -> list[Step]:
-    """Split a block into steps to run, in order."""
     lines = block.text.split("\n")
     if block.language == "python":
         shown = [] if any(line.startswith(">>> ") for line in lines) else None
@@ -110,7 +106,6 @@ def _is_whole(command: str) -> bool:
 
 
 def run_step(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:
-    """Run a step in a folder and compare its output with the page."""
     if step.language == "sh":
         return _run_command(step, folder, environment, timeout)
     if step.shown is None:
@@ -126,11 +121,8 @@ def run_step(step: Step, folder: str, environment: dict[str, str], timeout: floa
     if process.returncode:
         return _failure(process)
     printed = process.stdout.split(_SEPARATOR + "\n")
-    return [
-        complaint
-        for example, output in zip(examples, printed, strict=False)
-        for complaint in compare(example.want.splitlines(), output.splitlines())
-    ]
+    both = zip(examples, printed, strict=False)
+    return [each for wanted, output in both for each in compare(wanted.want.splitlines(), output.splitlines())]
 
 
 def _run_command(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:

@@ -5,12 +5,10 @@ import re
 
 
 def data_of(page):
-    """Return the data in a page."""
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
 def sections_of(path):
-    """Return the sections of a page by title."""
     data = data_of(path.read_text(encoding="utf-8"))
     return {section["title"]: section for section in data["sections"]}
 

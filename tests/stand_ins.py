@@ -85,20 +85,17 @@ def _make_unmasked_records(file: pathlib.Path) -> None:
 
 
 def _make_squad(file: pathlib.Path) -> None:
-    """Write three contexts with questions."""
     file.parent.mkdir(exist_ok=True)
     shutil.copy(GOLDEN / "inputs" / "squad_v1.json", file)
 
 
 def _make_answers(file: pathlib.Path) -> None:
-    """Write the right answers to the stand-in for SQuAD."""
     articles = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())["data"]
     questions = [question for article in articles for part in article["paragraphs"] for question in part["qas"]]
     file.write_text(json.dumps({question["id"]: question["answers"][0]["text"] for question in questions}))
 
 
 def make_mrpc(folder: pathlib.Path) -> None:
-    """Write pairs of sentences in the layout of GLUE."""
     folder.mkdir(parents=True)
     sentences = (ROOT / "data" / "demo" / "train.txt").read_text().split("\n")
     for split, count in (("train", 32), ("dev", 8), ("test", 8)):
@@ -108,7 +105,6 @@ def make_mrpc(folder: pathlib.Path) -> None:
 
 
 def make_nsmc(folder: pathlib.Path) -> None:
-    """Write film reviews in the layout of NSMC."""
     folder.mkdir()
     for split, count in (("train", 40), ("test", 8)):
         rows = [f"{row}\t{('좋은', '나쁜')[row % 2]} 영화였다\t{row % 2}" for row in range(count)]

@@ -3,12 +3,10 @@
 import ast
 import importlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT, run_script, script_environment
+from tests.conftest import ROOT, endurance, run_script
 
 FOLDER = ROOT / "benchmarks"
 TEXT = ("--text", "{folder}/text.txt", "--vocab_file", str(ROOT / "vocab" / "demo_uncased.txt"))
@@ -41,7 +39,7 @@ RUNS = {
         ("sentence_transformers", "datasets"), "",
     ),
 }  # fmt: skip
-OF_MINUTES = {"gpu_training_step", "gpu_pretraining", "real_sizes"}
+OF_MINUTES = ("gpu_training_step", "gpu_pretraining", "real_sizes", "roofline", "memory")
 ELSEWHERE = {"common", "answer_alignment", "summary"}  # test_many_scripts.py, test_docs.py
 
 
@@ -78,15 +76,13 @@ def places(tmp_path_factory, version, corpus_file, vocab_file, files_of_model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "script", [pytest.param(name, marks=pytest.mark.endurance) if name in OF_MINUTES else name for name in RUNS]
-)
-def test_runs(script, places):
+@pytest.mark.parametrize("script", [*(name for name in RUNS if name not in OF_MINUTES), *endurance(*OF_MINUTES)])
+def test_runs(script, places, monkeypatch, forked_children):
     arguments, packages, beginning = RUNS[script]
     for package in packages:
         pytest.importorskip(package)
-    backend = {"KERAS_BACKEND": "jax"} if script.startswith("gpu") else {}
-    command = [sys.executable, FOLDER / f"{script}.py", *(argument.format(**places) for argument in arguments)]
-    process = subprocess.run(command, capture_output=True, text=True, env={**script_environment(), **backend})
-    assert process.returncode == 0, process.stderr
-    assert process.stdout.startswith(beginning), process.stdout
+    if script.startswith("gpu"):
+        monkeypatch.setenv("KERAS_BACKEND", "jax")
+    result = run_script(FOLDER / f"{script}.py", *(argument.format(**places) for argument in arguments))
+    assert result.code == 0, result
+    assert result.output.startswith(beginning), result

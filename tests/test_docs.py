@@ -14,11 +14,8 @@ from tests.conftest import ROOT
 from tests.pages import find_blocks, find_steps, reader_environment, run_step
 from tests.stand_ins import STAND_INS, prepare, replaced
 
-PAGES = [
-    str(path.relative_to(ROOT))
-    for pattern in ("README.md", "docs/*.md", "data/*/README.md", "vocab/README.md")
-    for path in sorted(ROOT.glob(pattern))
-]
+PATTERNS = ("README.md", "docs/*.md", "data/*/README.md", "vocab/README.md")
+PAGES = [str(path.relative_to(ROOT)) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
 SECONDS_A_STEP = 600
 
 
@@ -44,9 +41,8 @@ def test_stand_ins_replace_something_on_the_page(stand_in):
 def test_the_first_pages_need_only_the_installed_package(page):
     commands = [step.text for step in steps_of(page)[0] if step.language == "sh"]
     assert any("official-bert" in command for command in commands)
-    assert not [
-        command for command in commands if re.search(r"\bmake |\bpython \S+\.py|\b(vocab|notebooks|recipes)/", command)
-    ]
+    wrong = re.compile(r"\bmake |\bpython \S+\.py|\b(vocab|notebooks|recipes)/")
+    assert not list(filter(wrong.search, commands))
     for name in re.findall(r"\bdata/([\w./]+)", "\n".join(commands)):
         assert (ROOT / "official_bert" / "demo_data" / name).exists(), name
 

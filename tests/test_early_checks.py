@@ -3,15 +3,13 @@
 import dataclasses
 import os
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from official_bert.commands import all_commands
-from tests.conftest import GOLDEN, script_environment
+from tests.conftest import GOLDEN, run_program
 
 # Runs in a process where TensorFlow cannot be imported.
 _PROGRAM = """
@@ -56,7 +54,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     choices |= {"context_column": "body", "choice_columns": "c,d", "label_column": "label"}
     absent, short = str(tmp_path / "absent"), {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
-    texts = {"input_file": corpus_file, "output_file": absent, "max_seq_length": 64}
+    length = {"max_seq_length": 64}
+    texts = {"input_file": corpus_file, "output_file": absent, **length}
     base = {
         "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
         "beam_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
@@ -71,12 +70,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "run_multiple_choice": {**files_of_model, **folders, "task_name": "race", "max_seq_length": 16},
         "extract_features": {**files_of_model, **texts, "layers": "-1"},
         "sentence_similarity": {**files_of_model, "candidates_file": corpus_file, "query": "a", "max_seq_length": 64},
-        "mine_hard_negatives": {
-            **files_of_model,
-            "pairs_file": corpus_file,
-            "output_file": absent,
-            "max_seq_length": 64,
-        },
+        "mine_hard_negatives": {**files_of_model, "pairs_file": corpus_file, "output_file": absent, **length},
         "score_sentences": {**files_of_model, **texts},
         "export_embeddings": {**files_of_model, "export_dir": absent, "max_seq_length": 64},
         "predict": {"model_dir": str(tmp_path), "input_file": corpus_file},
@@ -96,16 +90,14 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     lines = open(vocab_file).read().splitlines(keepends=True)
     (tmp_path / "other.txt").write_text("".join([*lines[:5], *reversed(lines[5:])]))
     (tmp_path / "few.txt").write_text("".join(lines[:5]))
-    mixed = {
-        "init_checkpoint": str(tmp_path / "released" / "bert_model.ckpt"),
-        "vocab_file": str(tmp_path / "other.txt"),
-    }
+    mixed = {"init_checkpoint": str(tmp_path / "released/bert_model.ckpt"), "vocab_file": str(tmp_path / "other.txt")}
     few = {"vocab_file": str(tmp_path / "few.txt")}
     to_hf = {"to_hf": True, **files_of_model}
     export = {"do_export": True, "export_dir": absent}
     train, evaluate, predict = {"do_train": True}, {"do_eval": True}, {"do_predict": True}
     no_vocabulary = {"vocab_file": None, "init_checkpoint": str(GOLDEN / "families" / "bert" / "Model")}
     no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
+    averaged = {"init_checkpoint": f"{files_of_model['init_checkpoint']},{absent}"}
     cases = [
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
         ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
@@ -169,11 +161,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
         ("edit_checkpoint", {"num_layers": None, "layers": "0,3"}, "--layers=0,3: there is no layer 3"),
         ("edit_checkpoint", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
-        (
-            "edit_checkpoint",
-            {"init_checkpoint": f"{files_of_model['init_checkpoint']},{absent}"},
-            f"--init_checkpoint {absent}: no such checkpoint",
-        ),
+        ("edit_checkpoint", averaged, f"--init_checkpoint {absent}: no such checkpoint"),
         ("edit_checkpoint", {}, "nothing"),
         ("convert_hf_checkpoint", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
         ("convert_hf_checkpoint", files_of_model, "nothing"),
@@ -208,10 +196,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     (tmp_path / "run" / "old.tsv").write_text("earlier predictions")
     cases += [("predict", old, "nothing")]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
-    plain = (
-        "fill_mask extract_features sentence_similarity mine_hard_negatives "
-        "score_sentences view_attention edit_checkpoint"
-    )
+    plain = "fill_mask extract_features sentence_similarity mine_hard_negatives score_sentences view_attention"
+    plain += " edit_checkpoint"
     readers = {
         "run_classifier": train,
         "run_squad": {**train, "train_file": corpus_file},
@@ -228,9 +214,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
 
 
 def test_they_are_found_without_tensorflow(cases):
-    program = _PROGRAM.format(cases=cases)
-    process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
+    run_program(_PROGRAM.format(cases=cases))
     commands = all_commands()  # commands that share a check are one case
     reading = {name: command.prepare or command.check for name, command in commands.items()}
     checked = {reading[name] for name, _, _ in cases}

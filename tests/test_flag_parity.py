@@ -14,12 +14,9 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from tests.conftest import GOLDEN
 
 CONFIGS = {
-    "create_pretraining_data": PretrainingDataConfig,
-    "run_pretraining": PretrainingConfig,
-    "run_classifier": ClassifierConfig,
-    "run_squad": SquadConfig,
-    "extract_features": FeatureConfig,
-}
+    "create_pretraining_data": PretrainingDataConfig, "run_pretraining": PretrainingConfig,
+    "run_classifier": ClassifierConfig, "run_squad": SquadConfig, "extract_features": FeatureConfig,
+}  # fmt: skip
 REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
 
 
@@ -79,9 +76,8 @@ def test_flags_become_the_config(script):
 
 
 def test_a_config_becomes_the_command_line_that_gives_it():
-    config = PretrainingDataConfig(
-        input_file="a b", output_file="c=d", vocab_file="v", do_lower_case=False, do_whole_word_mask=True, dupe_factor=5
-    )
+    flags = {"do_lower_case": False, "do_whole_word_mask": True, "dupe_factor": 5}
+    config = PretrainingDataConfig(input_file="a b", output_file="c=d", vocab_file="v", **flags)
     arguments = to_arguments(config)
     files = ["--vocab_file=v", "--input_file=a b", "--output_file=c=d"]
     assert arguments == ["--nodo_lower_case", *files, "--do_whole_word_mask", "--dupe_factor=5"]

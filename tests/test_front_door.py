@@ -2,13 +2,11 @@
 
 import inspect
 import re
-import subprocess
-import sys
 
 import pytest
 
 import official_bert
-from tests.conftest import ROOT, run_script, script_environment
+from tests.conftest import ROOT, run_program, run_script
 
 NAMES = {
     "AdamWeightDecay", "AlbertConfig", "DistilBertConfig", "ElectraConfig", "AttentionReader", "BertConfig",
@@ -20,21 +18,13 @@ NAMES = {
 }  # fmt: skip
 
 
-def run(program):
-    process = subprocess.run(
-        [sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True, timeout=120
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
-
-
 def test_importing_it_imports_neither_tensorflow_nor_keras():
     program = (
         "import sys, official_bert; dir(official_bert); "
         "print({'tensorflow', 'keras', 'numpy', 'absl'} & set(sys.modules)); "
         "official_bert.BertConfig; print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
     )
-    assert run(program) == "set()\nset()\n"
+    assert run_program(program) == "set()\nset()\n"
 
 
 def test_every_name_is_there_under_its_own_name():

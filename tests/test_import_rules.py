@@ -72,11 +72,9 @@ def task_of(name):
 def flags_spelled(path):
     """Return strings that spell a flag, except docstrings: parameters of library functions have no dashes."""
     tree = parsed(path)
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and isinstance(node.body[0], ast.Expr)
-    }
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    described = (node for node in ast.walk(tree) if isinstance(node, kinds) and isinstance(node.body[0], ast.Expr))
+    docstrings = {id(node.body[0].value) for node in described}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield from re.findall(r"--[a-z]+_[a-z_]+", node.value)

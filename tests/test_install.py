@@ -3,18 +3,21 @@
 import importlib.metadata
 import json
 import os
+import pathlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import sysconfig
+import zipfile
 
 import pytest
 from packaging.requirements import Requirement
 
 from official_bert.support.files import KILL_AT_VARIABLE
-from tests.conftest import ROOT, Result, assert_fails, script_command, script_environment
+from tests import warm_start
+from tests.conftest import ROOT, Result, assert_fails, endurance, script_command, script_environment
 
 LINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 SYSTEMS = {
@@ -41,19 +44,15 @@ def registry():
     ("system", "python"),
     [
         ("linux on Arm", "3.13"),
-        ("darwin", "3.11"),
         ("win32", "3.13"),
-        *(pytest.param(*names, marks=pytest.mark.endurance) for names in (("linux", "3.11"), ("win32", "3.12"))),
+        *endurance(("linux", "3.11"), ("win32", "3.12"), ("darwin", "3.11")),
     ],
 )
 def test_the_requirements_have_wheels(system, python, registry, tmp_path):
     requirements = [Requirement(text) for text in importlib.metadata.requires("official-bert")]
     target = {"sys_platform": system.split()[0], "python_version": python, "extra": ""}
-    needed = [
-        f"{requirement.name}{requirement.specifier}"
-        for requirement in requirements
-        if requirement.marker is None or requirement.marker.evaluate(target)
-    ]
+    required = [each for each in requirements if each.marker is None or each.marker.evaluate(target)]
+    needed = [f"{each.name}{each.specifier}" for each in required]
     assert "tensorflow<2.22,>=2.21" in needed
     platforms = [f"--platform={tag}" for tag in SYSTEMS[system]]
     options = ["--dry-run", "--quiet", "--ignore-installed", "--only-binary=:all:", f"--target={tmp_path}"]
@@ -73,13 +72,30 @@ def files_of(folder):
     return {path.relative_to(folder) for path in paths if path.is_file() and "__pycache__" not in path.parts}
 
 
-@pytest.mark.slow
-def test_an_image_built_from_the_wheel_serves_and_trains(registry, version, reviews, tmp_path):
-    source, environment = tmp_path / "source", os.environ | {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
-    environment.pop("PYTHONPATH", None)
-    shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture
+def source(tmp_path):
+    """The folder of what a wheel is built from."""
+    folder = tmp_path / "source"
+    shutil.copytree(ROOT / "official_bert", folder / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
-        shutil.copy(ROOT / name, source)
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_wheel_has_all_files_of_the_package(registry, source, tmp_path):
+    built = pip("wheel", "--quiet", "--no-deps", f"--wheel-dir={tmp_path}", source)
+    assert built.returncode == 0, built.stdout
+    (wheel,) = tmp_path.glob("*.whl")
+    names = map(pathlib.PurePath, zipfile.ZipFile(wheel).namelist())
+    found = {name.relative_to("official_bert") for name in names if name.parts[0] == "official_bert"}
+    assert found == files_of(ROOT / "official_bert")
+
+
+@pytest.mark.endurance
+def test_an_image_built_from_the_wheel_serves_and_trains(registry, version, reviews, source, tmp_path):
+    environment = os.environ | {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
 
     def run(command, **options):
         return subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True, text=True, **options)
@@ -114,7 +130,7 @@ def test_an_image_built_from_the_wheel_serves_and_trains(registry, version, revi
     assert "== 4." in demo.stdout and (tmp_path / "demo_output" / "train.tfrecord").exists(), demo.stderr
 
 
-# Removes from Python what Windows lacks; read by every process at startup.
+# Removes from Python what Windows lacks.
 WITHOUT_POSIX = """
 import fcntl, multiprocessing.connection, os, signal, subprocess, sys, types  # those that look for msvcrt come first
 
@@ -135,40 +151,45 @@ for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGPIPE", "siginterrupt", "pthread
 for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "sched_getaffinity", "getuid", "fork", "mkfifo"):
     delattr(os, name)
 """
+RUN = """
+import runpy
+sys.argv = sys.argv[1:]
+if sys.argv[0] == "-m":
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="module")
 def run_without_posix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("without_posix")
-    (folder / "sitecustomize.py").write_text(WITHOUT_POSIX)
+    (folder / "sitecustomize.py").write_text(WITHOUT_POSIX)  # is read by new processes
+    (folder / "program.py").write_text(WITHOUT_POSIX + RUN)
     environment = {**script_environment(), "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
 
     def run(script, **flags):
-        command = script_command(script, flags)
-        return Result(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300))
+        python, *arguments = script_command(script, flags)
+        return Result(warm_start.run([python, str(folder / "program.py"), *arguments], environment, timeout=300))
 
     return run
 
 
 @pytest.mark.slow
-def test_scripts_need_nothing_that_windows_lacks(run_without_posix, files_of_model, corpus_file, vocab_file, tmp_path):
-    made = run_without_posix(
-        "create_pretraining_data.py",
-        input_file=corpus_file,
-        output_file=tmp_path / "records",
-        vocab_file=vocab_file,
-        sampling="sharded",
-        num_processes=2,
-    )
+@pytest.mark.skipif(not warm_start.IS_POSSIBLE, reason="needs Linux")
+def test_scripts_need_nothing_that_windows_lacks(run_without_posix, one_layer_model, corpus_file, vocab_file, tmp_path):
+    flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}
+    made = run_without_posix("create_pretraining_data.py", **flags, sampling="sharded", num_processes=2)
     assert made.code == 0, made
     texts = tmp_path / "train.tsv"
     texts.write_text("text\tlabel\n" + "good\tyes\nbad\tno\n" * 8)
     flags = {"task_name": "custom", "data_dir": tmp_path, "train_file": "train.tsv", "predict_file": "train.tsv"}
     flags |= {"eval_file": "train.tsv", "max_seq_length": 16, "train_batch_size": 8, "output_dir": tmp_path / "out"}
-    flags |= {"export_dir": tmp_path / "export", "text_a_column": "text", "label_column": "label"}
-    flags |= files_of_model | dict.fromkeys(("do_train", "do_eval", "do_predict", "do_export"), True)
-    for num_train_epochs in (1, 2):  # the second run resumes the first
-        result = run_without_posix("run_classifier.py", num_train_epochs=num_train_epochs, **flags)
+    flags |= {"text_a_column": "text", "label_column": "label", "do_train": True, **one_layer_model}
+    others = {"num_train_epochs": 4, "export_dir": tmp_path / "export"}
+    others |= dict.fromkeys(("do_eval", "do_predict", "do_export"), True)
+    for changes in ({}, others):  # the second run resumes the first
+        result = run_without_posix("run_classifier.py", **flags, **changes)
         assert result.code == 0, result
     assert "resuming from" in result.errors
     refused = run_without_posix("build_vocab", input_file=corpus_file, vocab_file=tmp_path / "v.txt", vocab_size=300)

@@ -8,7 +8,7 @@ import pytest
 
 from official_bert import __version__
 from official_bert.commands import all_commands
-from tests.conftest import ROOT, Result, assert_fails, script_environment
+from tests.conftest import ROOT, Result, assert_fails, run_program, script_environment
 
 
 def run_module(*arguments):
@@ -44,8 +44,7 @@ def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
 def test_the_version_comes_without_tensorflow():
     result = run_module("--version")
     assert (result.code, result.output) == (0, f"official-bert {__version__}\n")
-    program = "import sys, official_bert.__main__; assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], env=script_environment(), check=True)
+    run_program("import sys, official_bert.__main__; assert 'tensorflow' not in sys.modules")
 
 
 @pytest.mark.parametrize(

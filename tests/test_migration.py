@@ -7,31 +7,25 @@ import numpy as np
 import pytest
 
 import official_bert
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, slow
 
 PAGE = pathlib.Path(official_bert.__file__).parents[1] / "docs" / "migration.md"
 FAMILIES = GOLDEN / "families"
 # The model of each row, by the start of its first cell, and its results: keys of the outputs of transformers.
 MODELS = {
-    "TFBertModel": "bert/Model",
-    "TFBertForMaskedLM": "answers/bert_masks",
+    "TFBertModel": "bert/Model", "TFBertForMaskedLM": "answers/bert_masks",
     "TFBertForSequenceClassification": "bert/ForSequenceClassification",
-    "TFBertForTokenClassification": "bert/ForTokenClassification",
-    "TFBertForQuestionAnswering": "answers/bert_spans",
+    "TFBertForTokenClassification": "bert/ForTokenClassification", "TFBertForQuestionAnswering": "answers/bert_spans",
     "TFDistilBertForSequenceClassification": "distilbert/ForSequenceClassification",
     "TFRobertaForMaskedLM": "roberta/ForMaskedLM",
     "TFElectraForTokenClassification": "electra/ForTokenClassification",
-    "TFElectraForPreTraining": "electra/ForPreTraining",
-    "CrossEncoder": "answers/bert_number",
-    "AutoTokenizer": "answers/bert_labels",
-    'pipeline("text-classification"': "answers/bert_labels",
-    'pipeline("token-classification"': "answers/bert_tags",
-    'pipeline("question-answering"': "answers/bert_spans",
-    'pipeline("fill-mask"': "answers/bert_masks",
-    "hub.KerasLayer": "../tf2/hub_bert",
+    "TFElectraForPreTraining": "electra/ForPreTraining", "CrossEncoder": "answers/bert_number",
+    "AutoTokenizer": "answers/bert_labels", 'pipeline("text-classification"': "answers/bert_labels",
+    'pipeline("token-classification"': "answers/bert_tags", 'pipeline("question-answering"': "answers/bert_spans",
+    'pipeline("fill-mask"': "answers/bert_masks", "hub.KerasLayer": "../tf2/hub_bert",
     "nlp.networks.BertEncoder": "../tf2/garden_encoder_v2",
     "keras_hub.models.BertTextClassifier": "../tf2/keras_hub_bert",
-}
+}  # fmt: skip
 THEIR_NAMES = {
     "input_ids": ("input_ids", "ids"),
     "input_mask": ("attention_mask", "mask"),
@@ -55,10 +49,10 @@ def model_of(had):
     return model
 
 
-@pytest.mark.parametrize(
-    "had",
-    [had if had.startswith(("TFBert", "AutoTokenizer")) else pytest.param(had, marks=pytest.mark.slow) for had in ROWS],
-)
+IN_DEFAULT = [had for had in ROWS if had.startswith(("TFBert", "AutoTokenizer"))]
+
+
+@pytest.mark.parametrize("had", [*IN_DEFAULT, *slow(*(had for had in ROWS if had not in IN_DEFAULT))])
 def test_migrated_code_gives_the_same_results(had):
     folder = FAMILIES / model_of(had)
     has_arrays = (folder / "expected.npz").exists()
@@ -68,9 +62,8 @@ def test_migrated_code_gives_the_same_results(had):
         "folder": folder, "inputs": inputs, "positions": POSITIONS, "texts": ["a cat", "zoe keeps bees"],
         "text": "zoe keeps bees", "question": "who keeps bees ?", "query": "bees", "masked_text": "the [MASK] goes",
     }  # fmt: skip
-    found = eval(
-        ROWS[had], vars(official_bert) | {name: getattr(official_bert, name) for name in official_bert.__all__} | names
-    )
+    public = {name: getattr(official_bert, name) for name in official_bert.__all__}
+    found = eval(ROWS[had], vars(official_bert) | public | names)
     if not has_arrays:
         assert found is not None
         return

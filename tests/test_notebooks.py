@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, endurance
 from tests.pages import compare
 
 FOLDER = ROOT / "notebooks"
@@ -24,12 +24,10 @@ def code_cells(notebook):
 
 
 def stored(name):
-    """Return a notebook as JSON."""
     return json.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def printed_lines(cell):
-    """Return the printed lines of a cell."""
     texts = ["".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream"]
     return "".join(texts).splitlines()
 
@@ -117,7 +115,7 @@ FEW_STEPS = {  # three in a hundred, with as many lines of the log
 }
 
 
-@pytest.fixture(scope="module", params=["few", pytest.param("all", marks=pytest.mark.endurance)])
+@pytest.fixture(scope="module", params=["few", *endurance("all")])
 def folders(request, tmp_path_factory):
     """Return whether all steps are trained, copies of the notebooks, and their output folder."""
     copies, output = (tmp_path_factory.mktemp(f"{name}_of_{request.param}_steps") for name in ("notebooks", "output"))

@@ -13,7 +13,7 @@ from official_bert.commands import load_command
 from official_bert.families.bert import ElectraConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.command import define_flags, parse_flags
-from tests.conftest import GOLDEN, ROOT, run_script
+from tests.conftest import GOLDEN, ROOT, endurance, run_script
 from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
 
 NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
@@ -49,27 +49,20 @@ def paths(tmp_path_factory):
     BertEncoder(ElectraConfig(vocab_size=30522, embedding_size=16, **sizes)).save_checkpoint(folder / "electra")
     shutil.copy(folder / "model" / "vocab.txt", folder / "electra")
     return {
-        "CORPUS": GOLDEN / "inputs" / "corpus.txt",
-        "VOCAB": folder / "model" / "vocab.txt",
-        "MODEL": folder / "model",
-        "PHASE1": folder / "model",
-        "TASK": "mrpc",
+        "CORPUS": GOLDEN / "inputs" / "corpus.txt", "VOCAB": folder / "model" / "vocab.txt",
+        "MODEL": folder / "model", "PHASE1": folder / "model", "TASK": "mrpc",
         **{f"recipes/electra_{name}.json": folder / "electra" / "bert_config.json" for name in ("small", "hour")},
-        "recipes/bert_base.json": folder / "model" / "bert_config.json",
-        "folder": folder,
-    }
+        "recipes/bert_base.json": folder / "model" / "bert_config.json", "folder": folder,
+    }  # fmt: skip
 
 
 DATA = {"glue.flags": "mrpc", "nsmc.flags": "nsmc"}
 RECORDS_OF = {
     "pretraining_phase1.flags": "pretraining_data_128.flags",
-    "pretraining_phase2.flags": "pretraining_data_512.flags",
-    "domain.flags": "whole_word_data.flags",
-    "roberta.flags": "roberta_data.flags",
-    "electra_small.flags": "electra_data.flags",
-    "electra_hour.flags": "electra_data.flags",
-    "electra_hour_512.flags": "roberta_data.flags",
-}
+    "pretraining_phase2.flags": "pretraining_data_512.flags", "domain.flags": "whole_word_data.flags",
+    "roberta.flags": "roberta_data.flags", "electra_small.flags": "electra_data.flags",
+    "electra_hour.flags": "electra_data.flags", "electra_hour_512.flags": "roberta_data.flags",
+}  # fmt: skip
 # Three steps instead of days, and batch sizes for the toys.
 AT_TOY_SIZE = {
     "create_pretraining_data": {"num_shards": 2, "num_processes": 1},
@@ -81,22 +74,14 @@ AT_TOY_SIZE = {
 
 
 # Like others, except for lengths or data.
-REPEATED = (
-    "domain.flags",
-    "electra_hour.flags",
-    "electra_hour_512.flags",
-    "korquad.flags",
-    "nsmc.flags",
-    "pretraining_phase2.flags",
-    "squad1.flags",
-)
+REPEATED = ("domain", "electra_hour", "electra_hour_512", "korquad", "nsmc", "pretraining_phase2", "squad1")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.endurance] * (name in REPEATED))
+        pytest.param(name, marks=[pytest.mark.endurance] * (name[:-6] in REPEATED))
         for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # records are made by other recipes
     ],
 )
@@ -131,9 +116,7 @@ def run(name, paths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "table", ["tasks", *(pytest.param(name, marks=pytest.mark.endurance) for name in ("masking", "size"))]
-)
+@pytest.mark.parametrize("table", ["tasks", *endurance("masking", "size")])
 def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
     config = json.loads((ROOT / "recipes" / "ablations" / "bert.json").read_text())
     small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}

@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 
 FORKED_PYTHON = "FORKED_PYTHON"  # an environment variable: the Python of the processes that a child starts
 _ADDRESS = "WARM_START_ADDRESS"  # gives the server's address to the workers of a parallel run
@@ -36,7 +37,7 @@ _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_
 
 def _shaping(environment):
     """Return the variables that take effect when TensorFlow is imported and are not set again in a child."""
-    others = ("PYTHONPATH", "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
+    others = ("PYTHONPATH", "PYTHONWARNINGS", "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL")
     return {name: environment[name] for name in environment if name.startswith(_READ_AT_IMPORT) and name not in others}
 
 
@@ -52,13 +53,9 @@ class Server:
             listener.listen(64)
             fd = listener.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(fd)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[fd],
-                env={**environment, **_NO_THREADS},
-            )
+                [sys.executable, __file__, str(fd)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, pass_fds=[fd], env={**environment, **_NO_THREADS},
+            )  # fmt: skip
         os.environ[_ADDRESS] = json.dumps([address, _shaping(environment)])
 
     def close(self):
@@ -159,7 +156,6 @@ def write_stand_ins(folder):
 
 
 def start(environment):
-    """Return a `Server` if the platform supports it and none is running; None otherwise."""
     return Server(environment) if IS_POSSIBLE and _ADDRESS not in os.environ else None
 
 
@@ -252,6 +248,8 @@ if __name__ == "__main__":
         sys.path = [sys.path[0], *wanted["environment"].get("PYTHONPATH", "").split(os.pathsep)] + [
             path for path in sys.path[1:] if path not in inherited
         ]
+        if "PYTHONWARNINGS" in os.environ:
+            warnings.simplefilter(os.environ["PYTHONWARNINGS"])
         sys.argv = wanted["command"]
         sys.executable = wanted["environment"].get(FORKED_PYTHON, sys.executable)
         if sys.argv[0] == "-m":

@@ -26,9 +26,8 @@ class Process:
         # A pool starts its workers as "python".
         environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment["PATH"]])
         with open(log, "w") as sink:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment, start_new_session=True
-            )
+            options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+            self._process = subprocess.Popen(command, stderr=sink, env=environment, **options)
         self._log = pathlib.Path(log)
 
     def kill(self):
@@ -37,7 +36,6 @@ class Process:
         self._process.wait()
 
     def children(self):
-        """Return the ids of its child processes."""
         found = subprocess.run(["ps", "-eo", "pid,sid"], capture_output=True, text=True, check=True).stdout
         pairs = [tuple(map(int, line.split())) for line in found.splitlines()[1:]]
         return [pid for pid, session in pairs if session == self._process.pid != pid]
@@ -46,7 +44,6 @@ class Process:
         return self._process.stdout.readline()
 
     def result(self, timeout):
-        """Wait for the end and return the result."""
         stdout, _ = self._process.communicate(timeout=timeout)
         returncode, stderr = self._process.returncode, self._log.read_text()
         return Result(types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr))

@@ -30,9 +30,8 @@ class Job(local_job_service.BeamJob):
 class PoolsInTurn(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     def __init__(self):
         channels = map(grpc.insecure_channel, POOLS)
-        self._pools = itertools.cycle(
-            [beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel) for channel in channels]
-        )
+        stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub
+        self._pools = itertools.cycle([stub(channel) for channel in channels])
 
     def StartWorker(self, request, context):  # noqa: N802
         return next(self._pools).StartWorker(request)

@@ -89,14 +89,8 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ("[1]", "contains a JSON list"),
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
         ('{"vocab_size": 9, "intermediate": 3}', "unknown key 'intermediate'"),
-        (
-            '{"vocab_size": 9, "embedding_size": 2}',
-            "embedding_size is a key of an ALBERT, whose config also needs num_",
-        ),
-        (
-            '{"class_name": "DebertaV3Backbone", "config": {}}',
-            "a Keras DebertaV3Backbone; of .* only BertBackbone, Alb",
-        ),
+        ('{"vocab_size": 9, "embedding_size": 2}', "embedding_size is a key of an ALBERT, whose config also needs"),
+        ('{"class_name": "DebertaV3Backbone", "config": {}}', "a Keras DebertaV3Backbone; of .* only BertBackbone"),
         ('{"model_type": "gpt2"}', "bert_config.json: model_type is 'gpt2', a family of encoders that is not"),
         ('{"vocab_size": 9, "num_hidden_layers": 5000000}', "num_hidden_layers is 5000000; .* from 1 to 10000"),
         ('{"vocab_size": 9, "hidden_size": "768"}', "hidden_size is '768'"),
@@ -104,10 +98,7 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"vocab_size": 9, "hidden_dropout_prob": 1.0}', "hidden_dropout_prob is 1.0; .* of at least 0 and below 1"),
         ('{"vocab_size": 9, "hidden_dropout_prob": NaN}', "bert_config.json is not JSON: NaN is not a finite number"),
         ('{"vocab_size": 9, "hidden_act": []}', r"hidden_act is \[\]; it must be one of gelu, gelu_erf"),
-        (
-            '{"vocab_size": 9, "initializer_range": 0}',
-            "initializer_range is 0; it must be a number above 0 and below 10",
-        ),
+        ('{"vocab_size": 9, "initializer_range": 0}', "initializer_range is 0; it must be a number above 0 and below"),
     ],
 )
 def test_bad_configs_are_refused_with_the_file_name(tmp_path, text, message):
@@ -136,9 +127,7 @@ def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
     for config, pad_id in ((roberta, 1), (BertConfig(vocab_size=10), 0), (BertConfig(vocab_size=10), 3)):
         config.check_vocabulary(vocabulary(10, pad_id), "c.json")
     config = BertConfig(vocab_size=1000)
-    with pytest.raises(
-        UserError, match="vocab.txt has 1001 wordpieces, c.json a vocab_size of 1000; use a vocabulary and a model that"
-    ):
+    with pytest.raises(UserError, match="has 1001 wordpieces, c.json a vocab_size of 1000; use a vocabulary and"):
         config.check_vocabulary(vocabulary(1001), "c.json")
     with pytest.raises(UserError, match="vocab.txt has 0 wordpieces, c.json a vocab_size of 1000"):
         config.check_vocabulary(vocabulary(0), "c.json")
@@ -151,9 +140,7 @@ def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
     assert "10522 ids have no wordpiece" in caplog.text
     for size, num_tokens in ((1000, 499), (30522, 29497)):  # the latter would be 28996 for a cased vocabulary
         config = BertConfig(vocab_size=size)
-        with pytest.raises(
-            UserError, match=rf"has {num_tokens} wordpieces, .* \(if these do, put the vocabulary beside"
-        ):
+        with pytest.raises(UserError, match=rf"has {num_tokens} wordpieces, .* \(if these do, put the vocabulary"):
             config.check_vocabulary(vocabulary(num_tokens), "c.json", is_of_model=False)
         config.check_vocabulary(vocabulary(num_tokens + 1), "c.json", is_of_model=False)
 
@@ -169,12 +156,9 @@ def test_the_parameters_are_counted(files_of_model):
 def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
     config = BertConfig(vocab_size=30522, type_vocab_size=2)  # 0.44 GB
     for memory, for_training, is_refused in (
-        (437_928_959, False, True),
-        (437_928_960, False, False),
-        (437_928_960, True, True),
-        (3 * 437_928_960, True, False),
-        (None, True, False),
-    ):
+        (437_928_959, False, True), (437_928_960, False, False), (437_928_960, True, True),
+        (3 * 437_928_960, True, False), (None, True, False),
+    ):  # fmt: skip
         monkeypatch.setattr(bert_config, "_memory_and_swap", lambda memory=memory: memory)
         with pytest.raises(UserError, match="0.4 GB, swap included") if is_refused else contextlib.nullcontext():
             bert_config.check_memory(config, "c.json", for_training=for_training)

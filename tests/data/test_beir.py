@@ -8,11 +8,8 @@ import pytest
 from official_bert.data.retrieval import Passage, read_beir
 from official_bert.support.errors import UserError
 
-CORPUS = [
-    {"_id": "d1", "title": "Tides", "text": "The sea rises.", "metadata": {}},
-    {"_id": "d2", "text": "No title."},
-    {"_id": "d3", "title": "", "text": ""},
-]
+CORPUS = [{"_id": "d1", "title": "Tides", "text": "The sea rises.", "metadata": {}}]
+CORPUS += [{"_id": "d2", "text": "No title."}, {"_id": "d3", "title": "", "text": ""}]
 QUERIES = [{"_id": "q1", "text": "the sea"}, {"_id": "q2", "text": "a title"}, {"_id": "not judged", "text": "x"}]
 QRELS = "query-id\tcorpus-id\tscore\nq2\td2\t1\n\nq2\td1\t0\nq1\td1\t2\n"
 

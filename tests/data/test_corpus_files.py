@@ -4,8 +4,6 @@ import gzip
 import json
 import random
 import re
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,10 +13,10 @@ from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support import files
 from official_bert.support.errors import UserError, install_command
 from tests.compressing import COMPRESS
+from tests.conftest import run_program
 
 
 def documents(parts):
-    """Return the documents of parts, each a list of lines with positions."""
     found = [[]]
     for part in parts:
         for position, line in CorpusReader(part):
@@ -40,7 +38,6 @@ def random_text(rng):
 
 
 def expected_documents(text):
-    """Return the expected documents, found without splitting."""
     found, position = [[]], 0
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         sentence = line.replace("\r", "").strip()
@@ -68,15 +65,6 @@ def bytes_of(part):
     return reader.bytes_read
 
 
-def test_parts_of_a_text_have_each_document_once(tmp_path):
-    path = tmp_path / "text.txt"
-    rng = random.Random(1)
-    for _ in range(15):
-        text = random_text(rng)
-        path.write_bytes(text.encode())
-        assert_each_once(path, expected_documents(text), range(1, len(text.encode()) + 2))
-
-
 def random_rows(rng):
     """Return documents of all kinds: empty, with blank lines, with inner line ends."""
     kinds = ["", "a", "one\ntwo", " x \r\n\n\n y\n", "中文 𝄞\nmore", "\n\n", "a\u2028b"]
@@ -92,54 +80,51 @@ def write_parquet(path, columns, **options):
     return str(path)
 
 
-def test_parts_of_json_lines_have_each_object_once(tmp_path):
-    path = tmp_path / "dump.jsonl"
-    rng = random.Random(2)
-    for _ in range(10):
-        rows = random_rows(rng)
-        lines, expected, position = [], [], 0
-        for text in rows:
-            blank = rng.choice(["", "", "\n", " \r\n"])
-            line = json.dumps({"id": 1, "text": text}, ensure_ascii=rng.random() < 0.5) + rng.choice(["\n", "\r\n"])
-            begins = position + len(blank)
-            expected.append([(begins, sentence) for sentence in sentences(text)])
-            lines += [blank, line]
-            position = begins + len(line.encode())
-        data = "".join(lines).encode()
-        path.write_bytes(data.removesuffix(b"\n") if rng.random() < 0.5 else data)
-        expected = [document for document in expected if document]
-        assert_each_once(path, expected, range(1, len(data) + 2, rng.choice([1, 7])))
+def json_lines(rng):
+    content, expected = "", []
+    for text in random_rows(rng):
+        content += rng.choice(["", "", "\n", " \r\n"])
+        expected.append([(len(content.encode()), sentence) for sentence in sentences(text)])
+        content += json.dumps({"id": 1, "text": text}, ensure_ascii=rng.random() < 0.5) + rng.choice(["\n", "\r\n"])
+    return content.removesuffix("\n") if rng.random() < 0.5 else content, expected
 
 
-def test_parts_of_lines_have_each_line_once(tmp_path):
-    path = tmp_path / "lines.txt"
-    rng = random.Random(4)
-    for _ in range(15):
-        text = rng.choice(["", "", "\ufeff"]) + random_text(rng)
-        path.write_bytes(text.encode())
-        expected, position = [], 0
-        for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-            sentence = line.replace("\r", "").removeprefix("\ufeff").strip()
-            expected += [[(position, sentence)]] if sentence else []
-            position += len(line.encode())
-        assert_each_once(path, expected, range(1, len(text.encode()) + 2), file_format="lines")
+def single_lines(rng):
+    content, expected, position = rng.choice(["", "", "\ufeff"]) + random_text(rng), [], 0
+    for line in re.findall(r"[^\n]*\n|[^\n]+", content):
+        sentence = line.replace("\r", "").removeprefix("\ufeff").strip()
+        expected += [[(position, sentence)]] if sentence else []
+        position += len(line.encode())
+    return content, expected
 
 
-def test_parts_of_wikiextractors_files_have_each_article_once(tmp_path):
-    path, rng = tmp_path / "wiki_00", random.Random(5)
-    for _ in range(10):
-        text, expected = rng.choice(["", "\ufeff"]), []
-        for number in range(rng.randrange(6)):
-            text += f'<doc id="{number}" url="https://a.b/?curid={number}" title="A &amp; {number}">\nA & {number}\n\n'
-            expected.append([])
-            for line in rng.choices(["", " one", "A & 1 .", "中文 𝄞", "<doc", "a </doc>"], k=rng.randrange(5)):
-                if line:
-                    expected[-1].append((len(text.encode()), line.strip()))
-                text += f"{line}\n"
-            text += "\n</doc>\n"
-        path.write_bytes(text.encode())
-        expected = [document for document in expected if document]
-        assert_each_once(path, expected, range(1, len(text.encode()) + 2, 7), file_format="wikiextractor")
+def wikiextractors_articles(rng):
+    content, expected = rng.choice(["", "\ufeff"]), []
+    for number in range(rng.randrange(1, 6)):
+        content += f'<doc id="{number}" url="https://a.b/?curid={number}" title="A &amp; {number}">\nA & {number}\n\n'
+        expected.append([])
+        for line in rng.choices(["", " one", "A & 1 .", "中文 𝄞", "<doc", "a </doc>"], k=rng.randrange(5)):
+            if line:
+                expected[-1].append((len(content.encode()), line.strip()))
+            content += f"{line}\n"
+        content += "\n</doc>\n"
+    return content, expected
+
+
+@pytest.mark.parametrize(
+    ("make", "file_format", "step"),
+    [
+        (lambda rng: (text := random_text(rng), expected_documents(text)), "text", 1),
+        (json_lines, "jsonl", 7), (single_lines, "lines", 1), (wikiextractors_articles, "wikiextractor", 7),
+    ],
+)  # fmt: skip
+def test_parts_have_each_document_once(tmp_path, make, file_format, step):
+    path, rng = tmp_path / "file", random.Random(1)
+    for _ in range(8):
+        content, expected = make(rng)
+        path.write_bytes(content.encode())
+        sizes = range(1, len(content.encode()) + 2, step)
+        assert_each_once(path, [document for document in expected if document], sizes, file_format=file_format)
 
 
 def test_parts_of_parquet_have_each_row_once(tmp_path):
@@ -174,10 +159,8 @@ def test_a_text_document_continues_in_the_next_file_but_not_in_a_table(tmp_path)
     paths = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.jsonl", "d.txt")]
     parts = corpus_parts(paths)
     assert [[line for _, line in document] for document in documents(parts)] == [["a"], ["b", "c"], ["d"], ["e"], ["f"]]
-    assert [(part.file_number, part.file_format, part.text_field) for part in parts[1:3]] == [
-        (1, "text", None),
-        (2, "jsonl", "text"),
-    ]
+    kinds = [(part.file_number, part.file_format, part.text_field) for part in parts[1:3]]
+    assert kinds == [(1, "text", None), (2, "jsonl", "text")]
 
 
 def test_formats_are_detected_by_name_and_parquet_by_content(tmp_path):
@@ -239,9 +222,8 @@ def test_bad_columns_of_parquet(tmp_path):
     pq.write_table(table, path)
     with pytest.raises(UserError, match="2 columns are named 'text'"):
         corpus_parts([path])
-    broken = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")]
-    )
+    offsets = pa.array([0, 1, 2], pa.int32()).buffers()[1]
+    broken = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"a\xff")])
     write_parquet(path, {"text": broken})
     with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged at or after row 0: 'utf-8' codec"):
         documents(corpus_parts([path]))
@@ -289,9 +271,7 @@ def test_one_large_row_group_is_read_in_little_memory(tmp_path):
         "assert 'tensorflow' not in sys.modules\n"
         "print(lines, peak() - before)"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "p.parquet")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    num_lines, megabytes = map(int, run.stdout.split())
+    num_lines, megabytes = map(int, run_program(program, tmp_path / "p.parquet").split())
     assert num_lines == 20_000
     assert megabytes < 40, megabytes
 
@@ -304,5 +284,4 @@ def test_without_pyarrow_the_extra_is_named(tmp_path):
         f"try: corpus_parts([{path!r}])\n"
         "except ValueError as error: print(error)"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip().endswith(f"install it: {install_command('parquet')}")
+    assert run_program(program).strip().endswith(f"install it: {install_command('parquet')}")

@@ -110,14 +110,11 @@ def test_the_random_numbers_are_those_of_the_published_generator():
 @pytest.mark.parametrize(
     ("share", "num_slots", "kind", "replacements"),
     [
-        (0.15, 12, Vocabulary, Replacements()),
-        (0.5, 20, BareFirstWords, Replacements(0.7, 0.3)),
-        (0.01, 3, Vocabulary, Replacements(0.0, 1.0)),
-        (1.0, LENGTH + 6, Vocabulary, Replacements(0.5, 0.25)),
-        (0.3, 1, Vocabulary, Replacements(0.0, 0.0)),
-        (0.3, 7, Vocabulary, Replacements(1.0, 0.0)),
+        (0.15, 12, Vocabulary, Replacements()), (0.5, 20, BareFirstWords, Replacements(0.7, 0.3)),
+        (0.01, 3, Vocabulary, Replacements(0.0, 1.0)), (1.0, LENGTH + 6, Vocabulary, Replacements(0.5, 0.25)),
+        (0.3, 1, Vocabulary, Replacements(0.0, 0.0)), (0.3, 7, Vocabulary, Replacements(1.0, 0.0)),
     ],
-)
+)  # fmt: skip
 def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind, replacements):
     rng = random.Random(4)
     changes = {**options(whole_word, share, num_slots), "replacements": replacements}
@@ -127,9 +124,8 @@ def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots, kind, 
     uniform = uniform_numbers(masker._key, tf.range(len(sequences), dtype=tf.int64), 2 * num_slots + LENGTH).numpy()
     found = masked(masker, sequences)
     for row, ids in enumerate(sequences):
-        expected, positions, labels = masked_by_plain_rules(
-            ids, uniform[row].tolist(), **changes, parts_texts=not kind.marks_first_word
-        )
+        changes["parts_texts"] = not kind.marks_first_word
+        expected, positions, labels = masked_by_plain_rules(ids, uniform[row].tolist(), **changes)
         unused = [0] * (num_slots - len(positions))
         assert found["input_ids"][row].tolist() == expected + [0] * (LENGTH - len(ids)), row
         assert found["masked_lm_positions"][row].tolist() == positions + unused, row

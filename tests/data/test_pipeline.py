@@ -12,6 +12,7 @@ from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
+from tests.conftest import slow
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -52,7 +53,7 @@ def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
     assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
 
 
-@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 1])
+@pytest.mark.parametrize("seed", [0, 2**32 - 1])
 def test_the_order_depends_only_on_the_seed_not_on_that_of_the_process(paths, seed):
     orders = []
     for of_process in (seed, 5):
@@ -111,7 +112,6 @@ TEXT_SCHEMA = RecordSchema(
 
 
 def vectors_of(number):
-    """Return one vector per position of the record, all nonzero and distinct."""
     length = 1 + number * 7 % 16
     return (1 + number * 100 + np.arange(length * 3, dtype=np.float32)).reshape(length, 3)
 
@@ -185,17 +185,15 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
     assert set(widths) == set(LENGTHS) and widths != sorted(widths)
     sizes = [batch["input_ids"].shape for batch in batches]
     assert max(sizes)[0] > 4 and (4, 16) in sizes  # short records come in larger batches
-    counted = itertools.islice(
-        pipeline.batch_sizes(text_paths, TEXT_SCHEMA, budget, num_records=NUM_RECORDS, seed=7, lengths=LENGTHS),
-        len(batches),
-    )
+    options = {"num_records": NUM_RECORDS, "seed": 7, "lengths": LENGTHS}
+    counted = itertools.islice(pipeline.batch_sizes(text_paths, TEXT_SCHEMA, budget, **options), len(batches))
     assert [tuple(size) for size in counted] == [
         (len(batch["number"]), batch["input_ids"].size, batch["input_mask"].sum()) for batch in batches
     ]
 
 
-@pytest.mark.parametrize("pooled", [9, pytest.param(8192, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), (4, LENGTHS), (TokenBudget(40), LENGTHS)])
+@pytest.mark.parametrize("pooled", [9, *slow(8192)])
+@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), (TokenBudget(40), LENGTHS), *slow((4, LENGTHS))])
 def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(text_paths, monkeypatch, batch_size, lengths, pooled):
     monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
@@ -205,14 +203,13 @@ def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(text_paths, monke
 
     whole = batches(20)
     assert batches(20) == whole != batches(20, seed=8)
-    for steps in (1, 4, 5, 14):
+    for steps in (4, 14):
         assert batches(20 - steps, start_record=sum(map(len, whole[:steps]))) == whole[steps:]
 
 
 def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devices):
-    dataset = two_devices.experimental_distribute_dataset(
-        training(text_paths, TEXT_SCHEMA, TokenBudget(64, 2), lengths=LENGTHS)
-    )
+    batches = training(text_paths, TEXT_SCHEMA, TokenBudget(64, 2), lengths=LENGTHS)
+    dataset = two_devices.experimental_distribute_dataset(batches)
     seen = []
     for batch in dataset:
         first, second = (values.numpy() for values in two_devices.experimental_local_results(batch["number"]))
@@ -257,11 +254,7 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_pat
 # Bytes for three batches of records, for one, and for less than one record.
 @pytest.mark.parametrize(
     ("num_fitting", "lengths"),
-    [
-        (12, LENGTHS),
-        (0.5, LENGTHS),
-        *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, LENGTHS), (0.5, None))),
-    ],
+    [(12, LENGTHS), (0.5, LENGTHS), *slow((4, LENGTHS), (0.5, None))],
 )
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
     monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))

@@ -84,16 +84,12 @@ def test_a_damaged_file_that_is_kept_for_reuse_is_named_and_may_be_deleted(tmp_p
 @pytest.mark.parametrize(
     "sidecar",
     [
-        "0",
-        "[]",
-        "{}",
-        "\xff",
-        '{"provenance": %s, "num_bytes": {"a": 1}, "num_records": 0}',
+        "0", "[]", "{}", "\xff", '{"provenance": %s, "num_bytes": {"a": 1}, "num_records": 0}',
         '{"provenance": %s, "num_bytes": {"b": 1}, "num_records": 3}',
         '{"provenance": %s, "num_bytes": {"a": 1}, "num_records": true}',
         '{"provenance": {}, "num_bytes": {"a": 1}, "num_records": 3}',
     ],
-)
+)  # fmt: skip
 def test_records_with_a_damaged_note_are_made_again(tmp_path, sidecar):
     path, note = str(tmp_path / "a"), tmp_path / "a.json"
     records = [b"one", b"two", b"three"]

@@ -16,7 +16,6 @@ SCHEMA = RecordSchema(
 
 
 def as_example(values):
-    """Return the same record, made with TensorFlow's classes."""
     features = {}
     for name, numbers in values.items():
         if name == "weights":
@@ -37,10 +36,8 @@ def decoded(schema, records):
 
 
 def test_encoded_records_are_those_of_tensorflow():
-    rng, unlimited = (
-        random.Random(1),
-        RecordSchema(dataclasses.replace(SCHEMA.fields[0], below=None), *SCHEMA.fields[1:]),
-    )
+    rng, ids = random.Random(1), dataclasses.replace(SCHEMA.fields[0], below=None)
+    unlimited = RecordSchema(ids, *SCHEMA.fields[1:])
     records = []
     for _ in range(300):
         ids = [rng.choice([0, 1, 127, 128, 999, 16384]) for _ in range(rng.randint(0, 6))]
@@ -64,11 +61,9 @@ def test_decode_inverts_encode():
     records = [SCHEMA.encode({"ids": [7, 8 + n], "weights": [0.5], "label": [-3]}) for n in range(2)]
     arrays = decoded(SCHEMA, records)
     assert [array.dtype.name for array in arrays.values()] == ["int32", "float32", "int32"]
-    assert {name: array.tolist() for name, array in arrays.items()} == {
-        "ids": [[7, 8, 0, 0, 0, 0], [7, 9, 0, 0, 0, 0]],
-        "weights": [[0.5, 0, 0]] * 2,
-        "label": [-3, -3],
-    }
+    ids = [[7, 8, 0, 0, 0, 0], [7, 9, 0, 0, 0, 0]]
+    expected = {"ids": ids, "weights": [[0.5, 0, 0]] * 2, "label": [-3, -3]}
+    assert {name: array.tolist() for name, array in arrays.items()} == expected
     with pytest.raises(ValueError, match="ids has 7 values for a field of 6"):
         SCHEMA.encode({"ids": [0] * 7, "weights": [], "label": [0]})
 
@@ -108,18 +103,13 @@ VECTORS = RecordSchema(
 def test_vectors_at_every_position_come_back_filled_up_with_zeros():
     rng = np.random.default_rng(1)
     rows = [rng.normal(size=(length, 3)).astype(np.float32) for length in (2, 4, 0, 1)]
-    records = [
-        VECTORS.encode({"vectors": row.ravel(), "table": [1, 2, 3, number], "mask": [1] * len(row)})
-        for number, row in enumerate(rows)
-    ]
+    values = [{"vectors": row.ravel(), "table": [1, 2, 3, i], "mask": [1] * len(row)} for i, row in enumerate(rows)]
+    records = list(map(VECTORS.encode, values))
     for record in records:
         VECTORS.check(record)
     arrays = decoded(VECTORS, records)
-    assert {name: values.shape for name, values in arrays.items()} == {
-        "vectors": (4, 4, 3),
-        "table": (4, 2, 2),
-        "mask": (4, 4),
-    }
+    shapes = {name: values.shape for name, values in arrays.items()}
+    assert shapes == {"vectors": (4, 4, 3), "table": (4, 2, 2), "mask": (4, 4)}
     for row, found, mask in zip(rows, arrays["vectors"], arrays["mask"], strict=True):
         np.testing.assert_array_equal(found[: len(row)], row)
         assert not found[len(row) :].any()
@@ -129,16 +119,14 @@ def test_vectors_at_every_position_come_back_filled_up_with_zeros():
     sizes = [len(VECTORS.encode({"vectors": np.ones(3 * count, np.float32), **values})) for count in (1, 2, 4)]
     assert [size - sizes[0] for size in sizes] == [0, 12, 36]  # only the vectors that there are take room
     # Plain numbers work like an array.
-    assert VECTORS.encode({"vectors": [0.5, 1.0, 2.0], **values}) == VECTORS.encode(
-        {"vectors": np.array([0.5, 1.0, 2.0], np.float32), **values}
-    )
+    numbers = [0.5, 1.0, 2.0]
+    encoded = VECTORS.encode({"vectors": np.array(numbers, np.float32), **values})
+    assert VECTORS.encode({"vectors": numbers, **values}) == encoded
 
 
 def test_vectors_of_another_width_are_refused():
-    wider, longer = (
-        RecordSchema(dataclasses.replace(VECTORS.fields[0], shape=shape), *VECTORS.fields[1:])
-        for shape in ((4, 5), (5, 3))
-    )
+    shaped = [dataclasses.replace(VECTORS.fields[0], shape=shape) for shape in ((4, 5), (5, 3))]
+    wider, longer = (RecordSchema(field, *VECTORS.fields[1:]) for field in shaped)
     long = longer.encode({"vectors": np.ones(15, np.float32), "table": [0] * 4, "mask": [1] * 4})
     cut = wider.encode({"vectors": np.ones(5, np.float32), "table": [0] * 4, "mask": [1] * 4})
     with pytest.raises(UserError, match="vectors has 15 values, expected at most 12"):

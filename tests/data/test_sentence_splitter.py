@@ -83,19 +83,14 @@ def test_white_space_counts_as_one_space_and_other_characters_stay(text, sentenc
     "sentences",
     [
         ["Mr. Smith went to Washington, D.C. on Jan. 5th.", "He met Dr. Jones at 3 p.m. on Monday.", "It cost $3.50!"],
-        ['"Yes," he said.', '"The rain has stopped."', "They left."],
-        ["“Who is it?” she said.", "Nobody answered."],
+        ['"Yes," he said.', '"The rain has stopped."', "They left."], ["“Who is it?” she said.", "Nobody answered."],
         ["See e.g. the third figure.", "Smith et al. disagree."],
         ["오늘은 날씨가 좋다.", "내일은 비가 올까?", "기온이 3.5도 내려간다고 한다."],
-        ["今天天气很好。", "明天会下雨吗？", "他走了！"],
-        ["今日は天気がいい。", "明日は雨ですか？", "雪が降った。"],
-        ["هذا كتاب.", "هل قرأته؟", "نعم!"],
-        ["यह किताब है।", "क्या तुमने पढ़ी?", "हाँ।"],
-        ["یہ کتاب ہے۔", "کیا تم نے پڑھی؟", "ہاں۔"],
-        ["Սա գիրք է։", "Դու կարդացե՞լ ես։"],
-        ["ይህ መጽሐፍ ነው።", "አንብበሃል።"],
+        ["今天天气很好。", "明天会下雨吗？", "他走了！"], ["今日は天気がいい。", "明日は雨ですか？", "雪が降った。"],
+        ["هذا كتاب.", "هل قرأته؟", "نعم!"], ["यह किताब है।", "क्या तुमने पढ़ी?", "हाँ।"],
+        ["یہ کتاب ہے۔", "کیا تم نے پڑھی؟", "ہاں۔"], ["Սա գիրք է։", "Դու կարդացե՞լ ես։"], ["ይህ መጽሐፍ ነው።", "አንብበሃል።"],
     ],
-)
+)  # fmt: skip
 def test_sentences_of_many_languages(sentences):
     is_spaced = not any("\u3000" <= character <= "\u9fff" for character in "".join(sentences))
     assert split_sentences((" " if is_spaced else "").join(sentences)) == sentences

@@ -31,11 +31,8 @@ def test_lines_are_texts_or_pairs(tmp_path):
 
 def test_cells_are_texts_and_what_is_blank_at_the_end_is_left_out(tmp_path):
     content = 'id,text\n1,"a, b\nc"\n\n2, d ||| e \n\n\n'
-    assert list(source(tmp_path / "t.csv", content, text_columns=["text"])) == [
-        ("a, b\nc", None),
-        ("", None),
-        ("d ||| e", None),
-    ]
+    found = list(source(tmp_path / "t.csv", content, text_columns=["text"]))
+    assert found == [("a, b\nc", None), ("", None), ("d ||| e", None)]
 
 
 def test_the_count_is_that_of_lines(tmp_path):
@@ -59,11 +56,9 @@ def test_parquet_and_compressed_files(tmp_path):
     with pytest.raises(UserError, match="Parquet cannot be read from a pipe"):
         TextSource("-", text_columns=["a"], table_format="parquet").check()
     for ending, compress in COMPRESS.items():
-        for name, content, columns in (
-            ("t", "a ||| b\n\nc", None),
-            ("t.csv", 'x,"y"\na,b\n\nc,', ["x", "y"]),
-            ("t.jsonl", '{"x": "a", "y": "b"}', ["x", "y"]),
-        ):
+        csv, columns = 'x,"y"\na,b\n\nc,', ["x", "y"]
+        rows = ("t", "a ||| b\n\nc", None), ("t.csv", csv, columns), ("t.jsonl", '{"x": "a", "y": "b"}', columns)
+        for name, content, columns in rows:
             expected = list(source(tmp_path / name, content, text_columns=columns))
             (tmp_path / f"{name}{ending}").write_bytes(compress(content.encode()))
             texts = TextSource(str(tmp_path / f"{name}{ending}"), text_columns=columns)

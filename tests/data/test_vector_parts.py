@@ -15,7 +15,6 @@ WIDTH = 3
 
 
 def block(*numbers):
-    """Return texts of a file with distinct vectors."""
     ids = [TextId("texts/ä.txt", number) for number in numbers]
     return VectorBlock(ids, np.random.default_rng(numbers).standard_normal((len(numbers), WIDTH)).astype(np.float32))
 

@@ -40,7 +40,6 @@ def is_killed_after(script, flags, seconds):
 
 
 def places(script, flags, folder):
-    """Run a script to its end; return the names of the fault points passed, with counts."""
     trace = folder / "trace"
     result = run(script, flags, f"trace:{trace}")
     assert result.code == 0, result
@@ -52,7 +51,6 @@ def assert_killed(result):
 
 
 def arrays(folder):
-    """Return the arrays of the last checkpoint of a folder by name, as bytes."""
     reader = CheckpointReader(str(folder))
     return {name: reader.read(name).tobytes() for name in sorted(reader.shapes)}
 

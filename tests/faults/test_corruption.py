@@ -25,8 +25,7 @@ from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config
-from tests.conftest import run_here
-from tests.serving.tiny_exports import write_tiny_export
+from tests.conftest import endurance, run_here
 
 TEXTS = [("the harbour woke", "before the town"), ("", "the boats")]
 SCHEMA = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
@@ -75,10 +74,8 @@ def read_records(folder):
     check_first_record(path, SCHEMA)
     with reporting_damaged_records([path], SCHEMA):
         num_records = count_records(path)
-        batches = [
-            {name: values.numpy() for name, values in batch.items()}
-            for batch in evaluation_batches([path], SCHEMA, batch_size=32)
-        ]
+        batches = evaluation_batches([path], SCHEMA, batch_size=32).as_numpy_iterator()
+        batches = [dict(batch) for batch in batches]
     return {"count": np.array(num_records), **{f"{i} {n}": v for i, b in enumerate(batches) for n, v in b.items()}}
 
 
@@ -92,8 +89,6 @@ def ask(folder):
 
 
 class Target(NamedTuple):
-    """Files to damage one at a time, and their reader."""
-
     names: tuple[str, ...]  # in the folder that is read
     read: Callable  # returns arrays by name
     is_noticed: bool  # whether damage with an effect must be noticed
@@ -132,43 +127,27 @@ TARGETS = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, model_dir, vocab_file, one_layer_config_file, records_file):
-    """The files to damage, each kind in its own folder."""
+def folders(tmp_path_factory, model_dir, files_of_model, records_file, write_export):
     root = tmp_path_factory.mktemp("intact")
     checkpoint = root / "checkpoint"
     checkpoint.mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         shutil.copy(model_dir / f"bert_model.ckpt.{suffix}", checkpoint / f"model.ckpt-7.{suffix}")
     (checkpoint / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    for name, source in (
-        ("records", records_file),
-        ("architecture", model_dir / "bert_config.json"),
-        ("vocabulary", vocab_file),
-    ):
+    vocab_file = files_of_model["vocab_file"]
+    kinds = {"records": records_file, "architecture": model_dir / "bert_config.json", "vocabulary": vocab_file}
+    for name, source in kinds.items():
         (root / name).mkdir()
         shutil.copy(source, root / name)
-    write_run_config(
-        str(root / "settings of a run"),
-        PretrainingConfig(input_file="records", output_dir="out", bert_config_file="bert_config.json", do_train=True),
-    )
+    files = {"input_file": "records", "output_dir": "out", "bert_config_file": "bert_config.json"}
+    write_run_config(str(root / "settings of a run"), PretrainingConfig(**files, do_train=True))
     hf = root / "Hugging Face folder"
-    run_here(
-        "convert_hf_checkpoint",
-        to_hf=True,
-        output_dir=str(hf),
-        init_checkpoint=str(model_dir / "bert_model.ckpt"),
-        bert_config_file=str(model_dir / "bert_config.json"),
-        vocab_file=vocab_file,
-    )
-    version = write_tiny_export(
-        root / "serving", "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file
-    )
-    shutil.copytree(version, root / "export")
+    run_here("convert_hf_checkpoint", to_hf=True, output_dir=str(hf), **files_of_model)
+    shutil.copytree(write_export(root / "serving"), root / "export")
     return root
 
 
 def outcome(target, folder):
-    """Return the result of reading: arrays, or the error message."""
     try:
         return target.read(folder)
     except UserError as error:
@@ -180,9 +159,7 @@ def is_refused(found):
     return isinstance(found, str)
 
 
-@pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.endurance]) for seed in range(2, 7))]
-)
+@pytest.mark.parametrize("seed", [1, *endurance(*range(2, 7))])
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
     target, intact = TARGETS[name], folders / name

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from official_bert.serving.versions import check_whole, complete_versions
-from tests.conftest import ROOT, run_cold
+from tests.conftest import ROOT, endurance, run_cold
 from tests.faults import killing
 from tests.training.short_runs import runs_of_all_tasks
 
@@ -19,13 +19,10 @@ from tests.training.short_runs import runs_of_all_tasks
 SAVING = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, "log_steps": 3}
 EXPORTING = {"do_export": True, "max_seq_length": 24}
 VARIANTS = {
-    "pretraining": {"gradient_accumulation_steps": 2},
-    "classification": EXPORTING,
-    "question answering": {"mixed_precision": "bfloat16"},
-    "tagging": {"mixed_precision": "bfloat16"},
-    "multiple choice": EXPORTING,
-    "sentence encoder": EXPORTING,
-}
+    "pretraining": {"gradient_accumulation_steps": 2}, "classification": EXPORTING,
+    "question answering": {"mixed_precision": "bfloat16"}, "tagging": {"mixed_precision": "bfloat16"},
+    "multiple choice": EXPORTING, "sentence encoder": EXPORTING,
+}  # fmt: skip
 STARTS_IN_A_FOLDER = 5  # after these a run may finish
 
 
@@ -34,14 +31,12 @@ def runs(tmp_path_factory, one_layer_config_file, model_dir, records_file, vocab
     """A short run with dropout for each task: name to script and flags."""
     model = {"bert_config_file": one_layer_config_file, "init_checkpoint": str(model_dir / "bert_model.ckpt")}
     short = runs_of_all_tasks(tmp_path_factory.mktemp("data"), model, records_file, vocab_file)
-    return {
-        task: (f"{script}.py" if (ROOT / f"{script}.py").exists() else script, {**flags, **SAVING, **VARIANTS[task]})
-        for task, (script, flags) in short.items()
-    }
+    named = {script: f"{script}.py" for script, _ in short.values() if (ROOT / f"{script}.py").exists()}
+    settings = {task: {**flags, **SAVING, **VARIANTS[task]} for task, (_, flags) in short.items()}
+    return {task: (named.get(script, script), settings[task]) for task, (script, _) in short.items()}
 
 
 def in_folder(flags, folder):
-    """Return the flags of a run with all files in a folder."""
     folder.mkdir(exist_ok=True)
     more = {"export_dir": folder / "export"} if flags.get("do_export") else {}
     return {**flags, "output_dir": folder / "out", **more}
@@ -62,7 +57,6 @@ def complete_exports(folder):
 
 
 def kind_of(place):
-    """Return the kind of a fault point: the action without the file."""
     return place.partition(" ")[0]
 
 
@@ -110,24 +104,14 @@ def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
 
 
 @pytest.mark.slow
-def test_a_short_run_killed_once_ends_as_a_whole_one(runs, tmp_path):
-    script, flags = runs["classification"]
-    small = {**flags, "do_export": False, "do_predict": False}
-    assert len(kill_and_resume(script, small, tmp_path, seed=1, num_kills=1)) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_kills", "num_by_time"), [(2, 1), pytest.param(12, 3, marks=pytest.mark.endurance)])
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=[pytest.mark.endurance] * (task != "pretraining")) for task in VARIANTS]
-)
+@pytest.mark.parametrize(("num_kills", "num_by_time"), [(2, 1), *endurance((12, 3))])
+@pytest.mark.parametrize("task", ["pretraining", *endurance(*list(VARIANTS)[1:])])
 def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task, num_kills, num_by_time):
     killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=num_kills, num_by_time=num_by_time)
     assert len(killed_at) == num_kills
     print(task, sorted(killed_at))
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.multi_process
 def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, tmp_path, monkeypatch):

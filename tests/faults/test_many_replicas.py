@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, script_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.endurance]
+pytestmark = pytest.mark.endurance
 
 # In a separate process, which has that many devices from the start.
 _PROGRAM = """

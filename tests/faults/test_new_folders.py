@@ -10,7 +10,7 @@ from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.bert_config import LORA_SCALE
 from official_bert.support import writing
 from official_bert.support.errors import UserError
-from tests.conftest import run_script
+from tests.conftest import endurance, run_script
 from tests.faults import killing
 from tests.recording import fail_after
 
@@ -44,10 +44,7 @@ COMMANDS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.endurance] * (not name.endswith(("positions", "hf")))) for name in COMMANDS],
-)
+@pytest.mark.parametrize("name", [COMMANDS[0], *endurance(*COMMANDS[1:])])
 def test_a_killed_command_can_be_repeated(flags_of, tmp_path, name):
     command, flags = name.split()[0], {**flags_of[name], "output_dir": tmp_path / "new" / "out"}
     passed = killing.places(command, {**flags, "output_dir": tmp_path / "whole"}, tmp_path)

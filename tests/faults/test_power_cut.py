@@ -14,6 +14,7 @@ import pytest
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
 from official_bert.checkpoints.locate import latest_checkpoint, step_of
+from tests.conftest import endurance
 from tests.training.evaluated_runs import assert_same_end, train
 
 
@@ -33,12 +34,9 @@ class Disk:
         self._saved = -1
         self._numbers = itertools.count()
         self.cuts = []
-        for module, name, record in (
-            (os, "fsync", self._flush),
-            (os, "replace", self._rename),
-            (os, "remove", self._remove),
-        ):
-            patch.setattr(module, name, self._recording(getattr(module, name), record))
+        recorders = {"fsync": self._flush, "replace": self._rename, "remove": self._remove}
+        for name, record in recorders.items():
+            patch.setattr(os, name, self._recording(getattr(os, name), record))
         really_save = CheckpointFolder.save
 
         def save(checkpoints, step, tensors, **options):
@@ -127,7 +125,6 @@ class Disk:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A whole run, and possible results of power cuts during it."""
     whole = tmp_path_factory.mktemp("power") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(whole, patch)
@@ -158,7 +155,7 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("step", [4, *endurance(1)])
 def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded
     for number, (_, contents) in enumerate(cuts[::step]):

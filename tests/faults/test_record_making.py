@@ -8,15 +8,10 @@ import time
 
 import pytest
 
-from tests.conftest import script_environment
+from tests.conftest import endurance, script_environment
 from tests.faults import killing
 
-SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGKILL,
-    pytest.param(signal.SIGHUP, marks=pytest.mark.endurance),  # like SIGTERM
-)
+SIGNALS = (signal.SIGINT, *endurance(signal.SIGTERM, signal.SIGKILL, signal.SIGHUP))
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +52,10 @@ SCRIPT = "create_pretraining_data.py"
 
 @pytest.mark.parametrize(
     ("how", "num_kills"),
-    [
-        pytest.param({}, 1, marks=pytest.mark.slow),
-        pytest.param(SHARDED, 4, marks=pytest.mark.slow),
-        *(pytest.param(how, 10, marks=[pytest.mark.slow, pytest.mark.endurance]) for how in ({}, SHARDED)),
-    ],
-    ids=["serial, once", "sharded, some", "serial", "sharded"],
+    [(SHARDED, 3), *endurance(({}, 10), (SHARDED, 10))],
+    ids=["sharded, some", "serial", "sharded"],
 )
+@pytest.mark.slow
 def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_file, tmp_path, how, num_kills):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     passed = killing.places(SCRIPT, flags_of(whole, corpus, vocab_file, **how), tmp_path)
@@ -96,7 +88,7 @@ def processes_of_group(number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [pytest.param({}, marks=pytest.mark.endurance), SHARDED], ids=["serial", "sharded"])
+@pytest.mark.parametrize("how", [*endurance({}), SHARDED], ids=["serial", "sharded"])
 @pytest.mark.parametrize("sign", SIGNALS)
 def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(
     corpus, vocab_file, whole, tmp_path, how, sign

@@ -17,8 +17,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.inference.predictor import Predictor
-from tests.conftest import ROOT, script_environment
-from tests.serving.tiny_exports import write_tiny_export
+from tests.conftest import ROOT, endurance, script_environment
 
 NUM_THREADS, NUM_PAIRS = 16, 64
 WORDS = ("the", "harbour", "town", "boats", "rain", "é", "서울", "👨\u200d👩", "\u0000", "mirror")
@@ -100,20 +99,14 @@ def main():
 
 
 @pytest.fixture(scope="module")
-def export(tmp_path_factory, vocab_file, one_layer_config_file):
-    folder = tmp_path_factory.mktemp("serving")
-    return write_tiny_export(folder, "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file)
+def export(tmp_path_factory, write_export):
+    return write_export(tmp_path_factory.mktemp("serving"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "num_requests"),
-    [
-        ("signature", 1000),
-        ("predictor", 1000),
-        pytest.param("signature", 100_000, marks=pytest.mark.endurance),
-        pytest.param("predictor", 20_000, marks=pytest.mark.endurance),
-    ],
+    [("signature", 1000), *endurance(("predictor", 1000), ("signature", 100_000), ("predictor", 20_000))],
 )
 def test_answers_and_memory_stay_the_same(export, way, num_requests):
     command = [sys.executable, "-m", __name__, export, str(num_requests), way]

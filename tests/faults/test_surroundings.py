@@ -17,7 +17,7 @@ from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.support import writing
 from official_bert.support.errors import UserError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, endurance
 from tests.recording import fail_after
 from tests.training.sum_runs import assert_same, saved_steps, train
 
@@ -31,7 +31,7 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("hours", [-5, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hours", [-5, *endurance(5)])
 @pytest.mark.slow
 def test_a_clock_that_is_set_neither_ends_training_nor_saves(whole, tmp_path, monkeypatch, hours):
     really, asked = time.time, []
@@ -120,7 +120,7 @@ def test_a_save_that_the_system_refuses_leaves_the_checkpoint_before(tmp_path):
         largest_file(12_000_000),
     ):
         folder.save(2, {"a": np.full(1_250_000, 2.0), "b": np.full(1_250_000, 2.0)})  # more than TensorFlow buffers
-    assert ".partial-" not in str(error.value)
+    assert not re.search(r"\{\{|\[Op:|\.partial-", str(error.value))  # names of TensorFlow's and of files before
     assert latest_checkpoint(str(tmp_path)).endswith("model.ckpt-1")
     assert sorted(os.listdir(tmp_path)) == ["checkpoint", *(f"model.ckpt-1.{end}" for end in ENDS)]
     folder.save(2, {"a": np.full(10_000, 2.0)})

@@ -32,35 +32,25 @@ from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_token
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_labels
+from tests.conftest import endurance, slow
 
-HOW_MANY = [10, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
+HOW_MANY = [10, *endurance(150)]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-FEW_SCRIPTS = ("create_pretraining_data", "run_squad", "serve", "sentence_similarity")
-SCRIPTS = [
-    *FEW_SCRIPTS,
-    *(pytest.param(name, marks=pytest.mark.slow) for name in all_commands() if name not in FEW_SCRIPTS),
-]
+FEW_SCRIPTS = ("run_squad", "serve")
+SCRIPTS = [*FEW_SCRIPTS, *slow(*(name for name in all_commands() if name not in FEW_SCRIPTS))]
 
 
 def tried(test, *strategies, times):
-    """Run a test on reproducible examples of the strategies."""
     options = {"max_examples": times, "deadline": None, "derandomize": True, "database": None}
     settings(**options, suppress_health_check=list(HealthCheck))(given(*strategies)(test))()
 
 
 ODD_NUMBERS = "0 -0 1 -1 1e308 -1e308 1e-320 nan inf -inf 2147483648 4294967296 1_000 0x10 ٣ 1,5 1. .5 1e 00"
-NUMBERS = st.one_of(
-    st.sampled_from(ODD_NUMBERS.split()),
-    st.integers().map(str),
-    st.floats().map(str),
-    st.integers(-(10**40), 10**40).map(str),
-)
+WHOLE = st.integers() | st.integers(-(10**40), 10**40)
+NUMBERS = st.one_of(st.sampled_from(ODD_NUMBERS.split()), WHOLE.map(str), st.floats().map(str))
 ODD_WORDS = ["", " ", ",", ",,", "a,,b", "true", "no", "None", "\0", "\n", "--", "-", "~", "*", "[", "../..", "@x"]
-WORDS = st.one_of(
-    st.sampled_from(ODD_WORDS),
-    st.text(max_size=20),
-    st.sampled_from(["s3://b/x", "gs://b/x", "https://x/y", "file:///x", "x" * 5000, "é" * 300, "\ud800"]),
-)
+PLACES = ["s3://b/x", "gs://b/x", "https://x/y", "file:///x", "x" * 5000, "é" * 300, "\ud800"]
+WORDS = st.one_of(st.sampled_from(ODD_WORDS), st.text(max_size=20), st.sampled_from(PLACES))
 
 
 @pytest.mark.parametrize("times", HOW_MANY)
@@ -104,9 +94,8 @@ JSON = st.recursive(
 )
 SQUAD_KEYS = ["version", "data", "title", "paragraphs", "context", "qas", "id", "question", "answers", "text"]
 SQUAD_KEYS += ["answer_start", "is_impossible", "plausible_answers"]
-CELLS = st.sampled_from(
-    [*["a", "B-PER", "I-PER", "O", "0", "1", "good", '"', '""'], "", "\u2028", "-DOCSTART-", "é", "\ufeff", "x" * 99]
-)
+WORDS_OF_CELLS = ["a", "B-PER", "I-PER", "O", "0", "1", "good", '"', '""', "", "\u2028", "-DOCSTART-", "é", "\ufeff"]
+CELLS = st.sampled_from([*WORDS_OF_CELLS, "x" * 99])
 LINES = st.lists(st.lists(CELLS, max_size=4).map("\t".join) | st.lists(CELLS, max_size=4).map(" ".join), max_size=8)
 FILES = st.one_of(
     st.binary(max_size=200),
@@ -117,11 +106,10 @@ FILES = st.one_of(
 
 
 def squad_like(leaves):
-    return st.recursive(
-        leaves,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(SQUAD_KEYS), inner, max_size=6),
-        max_leaves=20,
-    )
+    def nested(inner):
+        return st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(SQUAD_KEYS), inner, max_size=6)
+
+    return st.recursive(leaves, nested, max_leaves=20)
 
 
 ANSWERS = st.fixed_dictionaries({"text": st.text(max_size=4), "answer_start": st.integers(-3, 40)})
@@ -140,18 +128,13 @@ def read_corpus(path, file_format):
 
 
 READERS = {
-    "vocabulary": Vocabulary.from_file,
-    "config": BertConfig.from_json_file,
-    "tsv": lambda path: list(read_tsv(path)),
-    "csv": lambda path: list(read_csv(path)),
-    "jsonl": lambda path: list(read_jsonl(path, Columns(["a"], "good"))),
+    "vocabulary": Vocabulary.from_file, "config": BertConfig.from_json_file, "tsv": lambda path: list(read_tsv(path)),
+    "csv": lambda path: list(read_csv(path)), "jsonl": lambda path: list(read_jsonl(path, Columns(["a"], "good"))),
     "nsmc": lambda path: list(read_nsmc(path)),
     "klue": lambda path: list(read_json_array(path, Columns(["text"], "label", "id"))),
-    "corpus": lambda path: read_corpus(path, "auto"),
-    "corpus of JSON lines": lambda path: read_corpus(path, "jsonl"),
-    "tags": read_tagged_file,
-    "questions": lambda path: read_squad(path, for_training=True, version_2=True),
-}
+    "corpus": lambda path: read_corpus(path, "auto"), "corpus of JSON lines": lambda path: read_corpus(path, "jsonl"),
+    "tags": read_tagged_file, "questions": lambda path: read_squad(path, for_training=True, version_2=True),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("times", HOW_MANY)
@@ -204,9 +187,8 @@ def test_json_of_hugging_face_folders(tmp_path, name, times):
     contents = {path: path.read_text() for path in paths}
     reads = [lambda: load_tokenizer(folder)]
     if (folder / "modules.json").exists():
-        reads += [
-            lambda read=read: read(str(folder)) for read in (read_modules, read_prompts, longest_text, read_labels)
-        ]
+        readers = (read_modules, read_prompts, longest_text, read_labels)
+        reads += [lambda read=read: read(str(folder)) for read in readers]
         reads.append(lambda: BertConfig.from_json_file(str(folder / "config.json")))
     for path in paths:
         values = json.loads(contents[path])

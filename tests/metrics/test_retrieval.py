@@ -30,13 +30,10 @@ def test_scores_of_several_queries_equal_hand_computed_values():
     ndcg_a = (1 / math.log2(4) + 2 / math.log2(6)) / (2 + 1 / math.log2(3))
     assert retrieval_scores(ranked, qrels, recall_at=(1, 3, 10)) == pytest.approx(
         {
-            "recall@1": 0,
-            "recall@3": (1 / 2) / 3,
-            "recall@10": (1 + 1) / 3,
-            "mrr@10": (1 / 3 + 1 / 10) / 3,
+            "recall@1": 0, "recall@3": (1 / 2) / 3, "recall@10": (1 + 1) / 3, "mrr@10": (1 / 3 + 1 / 10) / 3,
             "ndcg@10": (ndcg_a + 1 / math.log2(11)) / 3,
         }
-    )
+    )  # fmt: skip
     assert list(retrieval_scores(ranked, qrels)) == ["recall@1", "recall@10", "mrr@10", "ndcg@10"]
 
 

@@ -15,7 +15,6 @@ from official_bert.metrics.retrieval import SparseRows, nearest, normalized
 
 
 def naive(vectors, queries, top_k):
-    """Return all cosine similarities, sorted by value, then by row."""
     cosines = 1 - scipy.spatial.distance.cdist(queries.astype(np.float64), vectors.astype(np.float64), "cosine")
     rows = np.array(
         [sorted(range(len(vectors)), key=lambda row: (-of_query[row], row))[:top_k] for of_query in cosines]
@@ -24,7 +23,6 @@ def naive(vectors, queries, top_k):
 
 
 def rounded(vectors):
-    """Return vectors normalized as in an index."""
     return normalized(vectors).astype(np.float32)
 
 
@@ -93,14 +91,10 @@ def test_pairs_of_nearly_equal_vectors_correlate_as_in_scipy():
     centre = rng.normal(size=384)
     vectors = np.float32(centre + 5e-4 * rng.normal(size=(200, 2, 2, 384)))  # pairs, sentences, layers
     scores = rng.normal(size=200)
-    pairs = [
-        ScoredPair(score, (TextOrPair(f"{number} a"), TextOrPair(f"{number} b"))) for number, score in enumerate(scores)
-    ]
-    by_text = {
-        text: TextFeatures(0, (), of_text)
-        for pair, both in zip(pairs, vectors, strict=True)
-        for text, of_text in zip(pair.texts, both, strict=True)
-    }
+    texts = [(TextOrPair(f"{number} a"), TextOrPair(f"{number} b")) for number in range(200)]
+    pairs = list(map(ScoredPair, scores, texts))
+    both = [each for pair, arrays in zip(pairs, vectors, strict=True) for each in zip(pair.texts, arrays, strict=True)]
+    by_text = {text: TextFeatures(0, (), array) for text, array in both}
     encoder = SimpleNamespace(features=lambda texts: map(by_text.get, texts))
     for layer, (found_spearman, found_pearson) in enumerate(correlations(pairs, encoder, report=lambda number: None)):
         first, second = np.longdouble(vectors[:, :, layer]).swapaxes(0, 1)

@@ -32,7 +32,6 @@ def random_entities(rng, num_words, types=("PER", "LOC", "ORG")):
 
 
 def write_tags(entities, num_words, scheme):
-    """Return entities as tags, by the definition of the scheme."""
     tags = ["O"] * num_words
     for entity in entities:
         words = range(entity.start, entity.end)
@@ -57,24 +56,14 @@ def random_sentences(seed, count=200):
 # Text of tags to entities as TYPE:start-end. Where tags break the rules, an entity begins after O or after a finished
 # entity, or where the type differs from that of the previous word.
 HAND_WORKED = [
-    ("O O", ""),
-    ("B-PER I-PER O", "PER:0-2"),
-    ("I-LOC I-PER", "LOC:0-1 PER:1-2"),
-    ("B-LOC I-PER I-PER", "LOC:0-1 PER:1-3"),
-    ("I-PER B-PER I-PER", "PER:0-1 PER:1-3"),
-    ("O E-PER O", "PER:1-2"),
-    ("E-PER E-PER", "PER:0-1 PER:1-2"),
-    ("E-PER I-PER", "PER:0-1 PER:1-2"),
-    ("S-PER S-PER I-PER", "PER:0-1 PER:1-2 PER:2-3"),
-    ("B-PER I-PER L-PER U-PER", "PER:0-3 PER:3-4"),
-    ("B-PER M-PER E-PER W-PER", "PER:0-3 PER:3-4"),
-    ("[-PER ]-PER . ]-LOC", "PER:0-1 PER:1-2 LOC:3-4"),
-    ("B-work-of-art I-work-of-art", "work-of-art:0-2"),
-    ("O B I I O B", ":1-4 :5-6"),
-    ("NN VB .", ""),
-    ("B-PER NN I-PER", "PER:0-1 PER:2-3"),
-    ("O-PER B-PER", "PER:1-2"),
-]
+    ("O O", ""), ("B-PER I-PER O", "PER:0-2"), ("I-LOC I-PER", "LOC:0-1 PER:1-2"),
+    ("B-LOC I-PER I-PER", "LOC:0-1 PER:1-3"), ("I-PER B-PER I-PER", "PER:0-1 PER:1-3"), ("O E-PER O", "PER:1-2"),
+    ("E-PER E-PER", "PER:0-1 PER:1-2"), ("E-PER I-PER", "PER:0-1 PER:1-2"),
+    ("S-PER S-PER I-PER", "PER:0-1 PER:1-2 PER:2-3"), ("B-PER I-PER L-PER U-PER", "PER:0-3 PER:3-4"),
+    ("B-PER M-PER E-PER W-PER", "PER:0-3 PER:3-4"), ("[-PER ]-PER . ]-LOC", "PER:0-1 PER:1-2 LOC:3-4"),
+    ("B-work-of-art I-work-of-art", "work-of-art:0-2"), ("O B I I O B", ":1-4 :5-6"), ("NN VB .", ""),
+    ("B-PER NN I-PER", "PER:0-1 PER:2-3"), ("O-PER B-PER", "PER:1-2"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("tags", "expected"), HAND_WORKED)
@@ -164,18 +153,10 @@ def test_unequal_numbers_of_tags_or_sentences_are_refused():
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ("O B-PER I-PER", True),
-        ("O S-PER L-LOC U-LOC M-LOC W-LOC", True),
-        ("O B I", True),
-        ("O", True),
-        ("", False),
-        ("NN VB O", False),
-        ("O .", False),
-        ("B-PER NN", False),
-        ("PER-B PER-I O", False),
-        ("-LRB-", False),
+        ("O B-PER I-PER", True), ("O S-PER L-LOC U-LOC M-LOC W-LOC", True), ("O B I", True), ("O", True), ("", False),
+        ("NN VB O", False), ("O .", False), ("B-PER NN", False), ("PER-B PER-I O", False), ("-LRB-", False),
     ],
-)
+)  # fmt: skip
 def test_which_tag_sets_mark_entities(tags, expected):
     assert has_entities(set(tags.split())) == expected
 
@@ -202,22 +183,13 @@ def test_schemes(sentences, scheme):
 @pytest.mark.parametrize(
     ("tags", "scheme", "expected"),
     [
-        ("I-PER I-PER O I-LOC", "IOB2", [0, 3]),
-        ("B-PER I-LOC I-LOC", "IOB2", [1]),
-        ("B-PER E-PER NN", "IOB2", [1, 2]),
-        ("B-PER I-PER B-PER", "IOB1", [0]),
-        ("O B I", "IOB1", [1]),
-        ("I-PER B-LOC", "IOB1", [1]),
-        ("O I-PER E-PER", "IOBES", [1]),
-        ("B-PER O", "IOBES", [0]),
-        ("B-PER I-PER", "IOBES", [1]),
-        ("S-PER E-PER", "IOBES", [1]),
-        ("B-PER I-LOC E-LOC", "IOBES", [0, 1]),
-        ("B-PER B-PER E-PER", "IOBES", [0]),
-        ("NN I-PER", "none", []),
-        ("", "IOBES", []),
+        ("I-PER I-PER O I-LOC", "IOB2", [0, 3]), ("B-PER I-LOC I-LOC", "IOB2", [1]),
+        ("B-PER E-PER NN", "IOB2", [1, 2]), ("B-PER I-PER B-PER", "IOB1", [0]), ("O B I", "IOB1", [1]),
+        ("I-PER B-LOC", "IOB1", [1]), ("O I-PER E-PER", "IOBES", [1]), ("B-PER O", "IOBES", [0]),
+        ("B-PER I-PER", "IOBES", [1]), ("S-PER E-PER", "IOBES", [1]), ("B-PER I-LOC E-LOC", "IOBES", [0, 1]),
+        ("B-PER B-PER E-PER", "IOBES", [0]), ("NN I-PER", "none", []), ("", "IOBES", []),
     ],
-)
+)  # fmt: skip
 def test_words_that_break_a_scheme(tags, scheme, expected):
     assert invalid_tags(tags.split(), scheme) == expected
 

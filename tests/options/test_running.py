@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.options.command import exiting_with_one_line
-from tests.conftest import ROOT, script_environment
+from tests.conftest import ROOT, script_environment, slow
 
 # A script whose code is inserted by the test.
 PROGRAM = """
@@ -46,7 +46,6 @@ run_command(Command(config_class=Config, summary="Bakes.", check=check, run=run,
 
 
 def bake(*, check="pass", run="pass", uses_tensorflow=False, redirection="", argument="", **options):
-    """Start the script in a shell, for redirections."""
     program = PROGRAM.format(check=check, run=run, uses_tensorflow=uses_tensorflow)
     command = ["sh", "-c", f'exec "$0" -c "$1" {argument} {redirection}', sys.executable, program]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
@@ -63,9 +62,8 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(arguments):
     read_end, write_end = os.pipe()
     os.close(read_end)
     command = [sys.executable, *arguments]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=script_environment(), stdout=write_end, stderr=subprocess.PIPE, text=True
-    )
+    streams = {"stdout": write_end, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, env=script_environment(), **streams)
     os.close(write_end)
     assert end_of(process) == (128 + signal.SIGPIPE, None, "")
 
@@ -75,10 +73,8 @@ def test_control_characters_of_messages_do_not_reach_the_terminal():
     run = f"from absl import logging; logging.warning('odd %s', '{name}'); raise UserError('no {name}\\there')"
     code, _, errors = end_of(bake(run=f"from official_bert.support.errors import UserError; {run}"))
     assert code == 1
-    assert [line.split(" ", 1)[1].strip() for line in errors.splitlines()] == [
-        rf"WARNING odd {name}",
-        rf"error: no {name}	here",
-    ]
+    lines = [line.split(" ", 1)[1].strip() for line in errors.splitlines()]
+    assert lines == [rf"WARNING odd {name}", f"error: no {name}\there"]
 
 
 @pytest.mark.parametrize("redirection", [">&-", "<&- >&- 2>&-"])
@@ -127,7 +123,7 @@ WAITS = "print('ready', flush=True), [time.sleep(0.1) for _ in range(600)]"
 @pytest.mark.parametrize(
     ("settings", "seconds", "output"),
     [
-        ({"check": "print('ready', flush=True)", "uses_tensorflow": True}, 1.0, ""),  # during the import of TensorFlow
+        *slow(({"check": "print('ready', flush=True)", "uses_tensorflow": True}, 1.0, "")),  # while it is imported
         ({"run": f"try:\n        {WAITS}\n    finally: print('cleaned')"}, 0.1, "cleaned\n"),
     ],
 )
@@ -204,9 +200,7 @@ def fill_device():
 
 
 def interrupt_native_code():
-    raise RuntimeError(
-        "pybind11::error_already_set: InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
-    )
+    raise RuntimeError("pybind11::error_already_set: InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY>")
 
 
 def open_nothing():
@@ -216,9 +210,8 @@ def open_nothing():
 @pytest.mark.parametrize(
     ("act", "code", "message"),
     [
-        pytest.param(fill_memory, 1, "not enough memory; use a smaller model", marks=pytest.mark.slow),
+        *slow(*((fill, 1, "not enough memory; use a smaller model") for fill in (fill_memory, fill_device))),
         (interrupt_native_code, 130, "interrupted\n"),
-        (fill_device, 1, "not enough memory; use a smaller model"),
         (open_nothing, 1, "flour: No such file or directory\n"),
     ],
 )

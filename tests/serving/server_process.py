@@ -16,7 +16,6 @@ from tests.conftest import script_command, script_environment
 
 
 def send(port, method, path, body=None, headers=None):
-    """Return status and response of one request, over a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.closing(connection):
         connection.request(method, path, body, headers or {})
@@ -56,8 +55,6 @@ def wait_until(is_true, describe=lambda: "", seconds=60):
 
 
 class Server:
-    """A server process and a connection to it."""
-
     def __init__(self, export_dir, log_file, **flags):
         self.name = flags.get("model_name", os.path.basename(export_dir))
         self.port, self.grpc_port = free_ports(2)
@@ -116,7 +113,6 @@ class Server:
         }
 
     def end(self):
-        """Stop the process like an orchestrator; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 

@@ -12,8 +12,6 @@ from official_bert.serving.batching import Batcher, BatchObserver, QueueFullErro
 
 
 class Doubling:
-    """Doubles numbers and records its batches."""
-
     def __init__(self):
         self.batches, self.may_go = [], threading.Event()
         self.may_go.set()
@@ -25,8 +23,6 @@ class Doubling:
 
 
 class Watching(BatchObserver):
-    """Records the number of waiting calls and the sizes of batches."""
-
     def __init__(self):
         self.waiting, self.batches = 0, []
 

@@ -10,17 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.exports import write_export
 from official_bert.serving.signatures import TEXT
-from official_bert.tasks.classification.servable import ClassificationServable
-from official_bert.tokenization import FullTokenizer
-from tests.conftest import GOLDEN, Result
+from tests.conftest import Result
 
 TOLERANCE = 1e-6
 PLAIN = ("the town was woken slowly", "players left an instrument")
@@ -29,37 +20,19 @@ PAIRS = {
     "not ASCII": ("Zoë's CAFÉ, 한국어 中人國！", "ＴＨＥ ｔｏｗｎ 😀 20 °C"),
 }
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux") or shutil.which("gcc") is None, reason="needs Linux, gcc"),
-]
+IS_POSSIBLE = sys.platform.startswith("linux") and shutil.which("gcc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not IS_POSSIBLE, reason="needs Linux, gcc")]
 
 
 @pytest.fixture(scope="module")
-def servable(model_dir, vocab_file):
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    model = ClassificationModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=3)
-    load(CheckpointReader(str(GOLDEN / "classifier" / "model.ckpt")), model.trainable_variables)
-    return ClassificationServable(
-        model,
-        config,
-        FullTokenizer(vocab_file),
-        problem="single_label",
-        labels=["a", "b", "c"],
-        is_pair=True,
-        max_seq_length=32,
-    )
-
-
-@pytest.fixture(scope="module")
-def saved_model(tmp_path_factory, servable, vocab_file):
-    return write_export(str(tmp_path_factory.mktemp("exports") / "pairs"), servable)
+def saved_model(export_dir):
+    return pathlib.Path(export_dir) / "1"
 
 
 @pytest.fixture(scope="module")
 def tensor_names(saved_model):
     """Return the tensor names of the signature `text`: both inputs and the probabilities."""
-    content = saved_model_pb2.SavedModel.FromString((pathlib.Path(saved_model) / "saved_model.pb").read_bytes())
+    content = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
     signature = content.meta_graphs[0].signature_def[TEXT]
     inputs = [signature.inputs[name].name for name in ("text_a", "text_b")]
     return [*inputs, signature.outputs["probabilities"].name]
@@ -89,11 +62,11 @@ def ask(program, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def expected(servable):
+def expected(signatures):
     """Predictions in Python by name of the pair: float32 [C]."""
     with tf.device("CPU"):
         firsts, seconds = (tf.constant(texts) for texts in zip(*PAIRS.values(), strict=True))
-        probabilities = servable.signature(TEXT)(text_a=firsts, text_b=seconds)["probabilities"].numpy()
+        probabilities = signatures[TEXT](text_a=firsts, text_b=seconds)["probabilities"].numpy()
     return dict(zip(PAIRS, probabilities, strict=True))
 
 

@@ -146,7 +146,6 @@ def be_many(server, requests, wrong):
         thread.join()
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.parametrize("task", MODELS)
 def test_plain_requests_are_answered_soon_beside_a_hostile_client(task, write_export, tmp_path):

@@ -42,7 +42,7 @@ from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tasks.tagging.task import scheme_transitions
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import prints_error, run_here
+from tests.conftest import endurance, prints_error, run_here, slow
 from tests.exports import predicted_pairs
 
 TOLERANCES = {("tflite", "float16"): 1e-3, ("tflite", "int8"): 0.1, ("onnx", "float32"): 1e-5, ("onnx", "int8"): 0.1}
@@ -57,7 +57,6 @@ ENGINES = {"tflite": {None: "ai_edge_litert"}, "onnx": {"onnxruntime": "onnxrunt
 
 
 def engines(export_format, folder):
-    """Return the model as each program that is installed computes it."""
     names = [name for name, package in ENGINES[export_format].items() if importlib.util.find_spec(package)]
     if not names:
         pytest.skip(f'needs the extra "{export_format}"')
@@ -76,11 +75,8 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
     for engine in ENGINES[export_format]:
         predict = Predictor(tmp_path / "out", engine=engine)
         assert predict.text_names == ["text_a", "text_b"]
-        differences = [
-            found.probabilities[label] - share
-            for found, row in zip(predict(pairs), expected, strict=True)
-            for label, share in row.probabilities.items()
-        ]
+        both = [(found.probabilities, row.probabilities) for found, row in zip(predict(pairs), expected, strict=True)]
+        differences = [found[label] - share for found, row in both for label, share in row.items()]
         assert np.abs(differences).max() < TOLERANCES[export_format, precision]
         assert (np.abs(differences).max() > 1e-6) == (precision != "float32")
         with pytest.raises(UserError, match="leave out 'vocab_file'"):
@@ -107,7 +103,6 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
 
 
 def servable_of(task, encoder, tokenizer):
-    """Return an untrained model of a task."""
     common = {"config": encoder.config, "tokenizer": tokenizer}
     if task == "question answering":
         return QuestionAnsweringServable(SpanModel(encoder), **common, options=OPTIONS)
@@ -141,11 +136,8 @@ def requests(mask_id, at_once):
     mask = (np.arange(length) < [[length], [9], [17]]).astype(np.int32)
     ids = rng.integers(1, 1182, [3, length]).astype(np.int32)
     ids[0, [5, 2]] = ids[2, 3] = mask_id  # and none in the second
-    batch = {
-        "input_ids": ids * mask,
-        "input_mask": mask,
-        "segment_ids": (np.arange(length) >= 5).astype(np.int32) * mask,
-    }
+    segments = (np.arange(length) >= 5).astype(np.int32)
+    batch = {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
     if at_once:
         yield batch
     for row, num_real in enumerate(mask.sum(axis=1)):
@@ -174,10 +166,12 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("export_format", WRITERS)
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=[pytest.mark.slow] * (number > 0)) for number, task in enumerate(MODELS)]
-)
+# Each task in one format; in the other with `endurance`.
+ROWS = [(task, list(WRITERS)[number % 2]) for number, task in enumerate(MODELS)]
+OTHERS = [(task, export_format) for task in MODELS for export_format in WRITERS if (task, export_format) not in ROWS]
+
+
+@pytest.mark.parametrize(("task", "export_format"), [ROWS[0], *slow(*ROWS[1:]), *endurance(*OTHERS)])
 def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, tmp_path):
     if export_format == "onnx":
         pytest.importorskip("tf2onnx", reason='needs the extra "onnx"')

@@ -11,19 +11,17 @@ from official_bert.serving.warmup import read_warmup
 from tests import ask_export
 from tests.exports import ask, assert_same
 from tests.serving.server_process import to_json
+from tests.serving.tiny_exports import TASKS
 
 KINDS = {
     "classifier": {"task": "classification"},
     "regression": {"task": "classification", "labels": ()},
     "multi_label": {"task": "classification", "problem": "multi_label", "thresholds": (0.4, 0.5, 0.6)},
     "tuned": {"task": "classification", "labels": ("no", "yes"), "thresholds": (0.3,)},
-    **{
-        task: {"task": task}
-        for task in ("multiple_choice", "question_answering", "tagging", "pretraining", "sentence_encoder")
-    },
+    **{task: {"task": task} for task in TASKS if task != "classification"},
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.endurance]
+pytestmark = pytest.mark.endurance
 
 
 @pytest.fixture(scope="module")

@@ -73,12 +73,9 @@ class Cluster:
         # Ctrl-C ends `serve run`, but background processes may ignore it.
         with open(self.folder / "log", "a") as log:
             process = subprocess.Popen(
-                [os.path.join(os.path.dirname(sys.executable), command), *arguments],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
+                [os.path.join(os.path.dirname(sys.executable), command), *arguments], env=self.environment,
+                stdout=log, stderr=log, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )  # fmt: skip
         self.processes.append(process)
         return process
 
@@ -90,7 +87,6 @@ class Cluster:
         return str(path)
 
     def deploy(self, num_replicas):
-        """Change the number of replicas."""
         config_file = self._config_file(num_replicas)
         process = self._start("serve", "run", "--non-blocking", self._address, config_file)
         assert process.wait(timeout=120) == 0, self.log
@@ -114,7 +110,6 @@ class Cluster:
         return send(self.port, method, path, body if isinstance(body, bytes | None) else json.dumps(body))
 
     def replicas(self):
-        """Return the process ids of this cluster's replicas."""
         found = set()
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -143,7 +138,6 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def expected(export_dir):
-    """Predictions of the export for `TEXTS`, called directly."""
     signature = tf.saved_model.load(os.path.join(export_dir, "1")).signatures["text"]
     return signature(**{name: tf.constant(texts) for name, texts in TEXTS.items()})["logits"].numpy()
 

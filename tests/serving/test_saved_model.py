@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,21 +134,15 @@ def server_batch(requests):
     for name in requests[0]:
         longest = max(request[name].shape[1] for request in requests)
         widths = [[(0, 0), (0, longest - request[name].shape[1])] for request in requests]
-        joined[name] = np.concatenate(
-            [
-                np.pad(request[name], width, constant_values=request[name][0, 0])
-                for request, width in zip(requests, widths, strict=True)
-            ]
-        )
+        values = [(request[name], width) for request, width in zip(requests, widths, strict=True)]
+        joined[name] = np.concatenate([np.pad(each, width, constant_values=each[0, 0]) for each, width in values])
     return joined
 
 
 def test_the_padding_of_the_server_changes_nothing(signatures):
     pairs = [("the warm town", ""), ("the harbour and the bridge " * 3, "empty"), ("bright", "broken quay in the rain")]
-    requests = [
-        {name: values.numpy() for name, values in signatures["tokenize"](text_a=[first], text_b=[second]).items()}
-        for first, second in pairs
-    ]
+    tokenized = (signatures["tokenize"](text_a=[first], text_b=[second]) for first, second in pairs)
+    requests = [{name: values.numpy() for name, values in request.items()} for request in tokenized]
     alone = [signatures["serving_default"](**request)["logits"].numpy()[0] for request in requests]
     batch = server_batch(requests)
     assert (batch["input_mask"] == 1).all()  # the server fills the mask up with ones
@@ -175,9 +170,8 @@ def test_strange_requests_get_defined_answers(reviews, signatures):
     for name, values in signatures["tokenize"](text_a=broken, text_b=broken[::-1]).items():
         expected = signatures["tokenize"](text_a=whole, text_b=whole[::-1])[name]
         assert values.numpy().tolist() == expected.numpy().tolist()
-    for name, values in signatures["text"](
-        text_a=tf.constant([], tf.string), text_b=tf.constant([], tf.string)
-    ).items():
+    nothing = tf.constant([], tf.string)
+    for name, values in signatures["text"](text_a=nothing, text_b=nothing).items():
         assert values.shape.as_list() == [0, 3], name
     ids = signatures["tokenize"](text_a=[""], text_b=[""])
     assert [len(row) for row in ids["input_ids"].numpy()] == [2]
@@ -219,10 +213,8 @@ def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(versio
     requests = []
     for signature in OF_CLASSIFIER:
         specifications = signatures[signature].structured_input_signature[1]
-        rank, kind = next(
-            (spec.shape.rank, bytes if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
-            for spec in specifications.values()
-        )
+        first = next(iter(specifications.values()))
+        rank, kind = first.shape.rank, bytes if first.dtype == tf.string else first.dtype.as_numpy_dtype
         assert all(spec.shape.as_list() == [None] * rank for spec in specifications.values())
         for shape in ([], [1], [3], [0], [1, 3], [1, 1, 3], [0, 3, 2]):
             if len(shape) != rank:
@@ -253,89 +245,66 @@ def test_shared_parts_of_signatures_are_saved_once(version):
     assert not {"encode", "encode_with_offsets"} & set(traced)
 
 
-@pytest.mark.slow
-def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
-    exported(reviews, export_dir=str(tmp_path / "models"), export_precision="bfloat16")
-    narrow = tmp_path / "models" / "1"
-    texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
-    expected = signatures["text"](**texts)
-    answer = tf.saved_model.load(str(narrow)).signatures["text"](**texts)
-    assert {name: value.dtype for name, value in answer.items()} == {
-        name: value.dtype for name, value in expected.items()
-    }
-    difference = np.abs(answer["probabilities"] - expected["probabilities"])
-    assert 0 < difference.max() < 0.02
-
-    def size(folder):
-        return sum(path.stat().st_size for path in pathlib.Path(folder, "variables").iterdir())
-
-    assert size(narrow) < 0.6 * size(version)
+def size_of(version):
+    return sum(path.stat().st_size for path in pathlib.Path(version, "variables").iterdir())
 
 
 @pytest.mark.slow
-def test_another_export_has_its_own_length_and_parts_and_leaves_the_output_folder_as_it_is(
+def test_further_versions_have_their_own_settings_and_leave_what_is_there_as_it_is(
     reviews, version, signatures, tmp_path, caplog
 ):
-    shutil.copytree(reviews["output_dir"], tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "eval", ignore_errors=True)
-    before = sorted(path.name for path in (tmp_path / "out").rglob("*"))
-    changes = {"output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "models")}
+    """The first is in bfloat16, the second for shorter texts and in one part."""
+    out, target = shutil.copytree(reviews["output_dir"], tmp_path / "out"), tmp_path / "models"
+    shutil.rmtree(out / "eval", ignore_errors=True)
+    changes, before = {"output_dir": str(out), "export_dir": str(target)}, sorted(os.listdir(out))
+    exported(reviews, **changes, export_precision="bfloat16")
+    content = (target / "1" / "saved_model.pb").read_bytes()
+    (target / "batching_parameters.txt").write_text("max_batch_size { value: 7 }\n")
+    (target / "7").mkdir()
+    (target / "\u0663").mkdir()  # a digit, but not to the server
     exported(reviews, **changes, max_seq_length=16, export_parallelism=1)
-    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == before
-    assert f"max_seq_length=16, but the checkpoints in {tmp_path}/out were trained with 32" in caplog.text
-    loaded = tf.saved_model.load(str(tmp_path / "models" / "1"))
-    long = {"text_a": tf.constant(["bright town " * 20]), "text_b": tf.constant(["the"])}
-    assert loaded.signatures["tokenize"](**long)["input_ids"].shape == (1, 16)
+    assert f"max_seq_length=16, but the checkpoints in {out} were trained with 32" in caplog.text
+    assert exports.versions(str(target)) == [1, 7, 8] and sorted(os.listdir(out)) == before
+    assert (target / "1" / "saved_model.pb").read_bytes() == content
+    assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
+    assert not [path for path in target.iterdir() if path.name.startswith(".")]
+    assert Predictor(str(target))(("a", "b")) == Predictor(str(target / "8"))(("a", "b"))
 
     texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
+    expected, answer = signatures["text"](**texts), tf.saved_model.load(str(target / "1")).signatures["text"](**texts)
+    assert {name: each.dtype for name, each in answer.items()} == {name: each.dtype for name, each in expected.items()}
+    assert 0 < np.abs(answer["probabilities"] - expected["probabilities"]).max() < 0.02
+    assert size_of(target / "1") < 0.6 * size_of(version)
+
+    loaded = tf.saved_model.load(str(target / "8")).signatures
+    long = {"text_a": tf.constant(["bright town " * 20]), "text_b": tf.constant(["the"])}
+    assert loaded["tokenize"](**long)["input_ids"].shape == (1, 16)
     ids = signatures["tokenize"](**texts)
-    answer, expected = (model["serving_default"](**ids) for model in (loaded.signatures, signatures))
+    answer, expected = loaded["serving_default"](**ids), signatures["serving_default"](**ids)
     np.testing.assert_allclose(answer["probabilities"], expected["probabilities"], atol=TOLERANCE)
     config = BertConfig.from_json_file(reviews["bert_config_file"])
-    for folder, num_parts in ((version, 2), (tmp_path / "models" / "1", 1)):
+    for folder, num_parts in ((version, 2), (target / "8", 1)):
         shapes = [tuple(shape) for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
         projections = (num_parts * config.num_hidden_layers, config.hidden_size, 3 * config.hidden_size // num_parts)
         assert shapes.count(projections) == 1  # queries, keys and values in one matrix
         assert sum(map(np.prod, shapes)) < 1.01 * config.num_parameters
 
 
-@pytest.mark.slow
-def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
-    target = tmp_path / "models"
-    exported(reviews, export_dir=str(target))
-    before = (target / "1" / "saved_model.pb").read_bytes()
-    (target / "batching_parameters.txt").write_text("max_batch_size { value: 7 }\n")
-    (target / "7").mkdir()
-    (target / "\u0663").mkdir()  # a digit, but not to the server
-    exported(reviews, export_dir=str(target))
-    assert exports.versions(str(target)) == [1, 7, 8]
-    assert (target / "1" / "saved_model.pb").read_bytes() == before
-    assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
-    assert not [path for path in target.iterdir() if path.name.startswith(".")]
-    assert Predictor(str(target))(("a", "b")) == Predictor(str(target / "1"))(("a", "b"))
+def test_a_failed_export_leaves_nothing_and_is_reported_without_operation_names(tokenizer, tmp_path):
+    details = {"task": "none", "max_seq_length": 9, "text_names": (), "details": {}}
+    servable = SimpleNamespace(vocabulary=tokenizer.vocabulary, text_settings=tokenizer.settings, **details)
+    folder = tmp_path / "models"
 
-
-@pytest.mark.slow
-def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
-    def fail(*_):
+    def interrupt(partial):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(exports, "write_warmup", fail)
     with pytest.raises(KeyboardInterrupt):
-        exported(reviews, export_dir=str(tmp_path / "models"))
-    assert list((tmp_path / "models").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_failed_write_is_reported_without_operation_names(reviews, tmp_path, monkeypatch):
-    def fail(*_):
-        tf.io.read_file(str(tmp_path / "absent"))
-
-    monkeypatch.setattr(tf.saved_model, "save", fail)
+        exports._write_version(str(folder), servable, save=os.listdir, add=interrupt)
+    assert list(folder.iterdir()) == []
     with pytest.raises(UserError) as caught:
-        exported(reviews, export_dir=str(tmp_path / "models"))
+        exports._write_version(str(folder), servable, save=lambda _: tf.io.read_file(str(tmp_path / "absent")))
     message = str(caught.value)
-    assert message.startswith(f"cannot write to export_dir={tmp_path}/models: ") and "No such file" in message
+    assert message.startswith(f"cannot write to export_dir={folder}: ") and "No such file" in message
     assert "{{" not in message and "[Op:" not in message
 
 

@@ -24,12 +24,11 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving.rest_format import answer_body
 from official_bert.serving.saved_model import signature_of
 from official_bert.serving.served_model import ServedModel
-from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
-from tests.conftest import assert_fails, run_script
+from tests.conftest import assert_fails, endurance, run_script
 from tests.exports import OF_CLASSIFIER, TOLERANCE
-from tests.serving.server_process import Server, clients, resident_kilobytes, to_json, wait_until
-from tests.serving.tiny_exports import PAIRS, TASKS
+from tests.serving.server_process import Server, clients, resident_kilobytes, wait_until
+from tests.serving.tiny_exports import PAIRS
 
 pytest.importorskip("uvicorn")
 
@@ -44,14 +43,11 @@ def server(export_dir, tmp_path_factory):
     if server.process.poll() is None:
         assert server.end() == 0, server.log
     assert "Traceback" not in server.log
-    assert all(line.replace("\t", "").isprintable() and len(line) < 1000 for line in server.log.splitlines()), (
-        server.log
-    )
+    assert all(line.replace("\t", "").isprintable() and len(line) < 1000 for line in server.log.splitlines())
 
 
 @pytest.fixture(scope="module")
 def expected(signatures):
-    """Predictions of the export for `PAIRS`, called directly."""
     answer = signatures["text"](**{name: tf.constant(texts) for name, texts in TEXTS.items()})
     return {name: values.numpy() for name, values in answer.items()}
 
@@ -204,17 +200,12 @@ def test_heads_are_limited_in_bytes_headers_and_memory(server):
     with clients(1, ask), contextlib.ExitStack() as connections:
         for content, status in (
             (HEAD + b"a: " + b"b" * 60_000 + b"\r\n" + last, 200),
-            (HEAD + b"a: " + b"b" * 70_000 + b"\r\n" + last, 431),
-            (HEAD + b"a: " + b"b" * 40_000_000, 431),
-            (b"GET /" + b"a" * 1_000_000, 431),
-            (HEAD + b"ab: cd\r\n" * 120 + last, 200),
-            (HEAD + b"ab: cd\r\n" * 130 + last, 431),
-            (HEAD + b"ab: cd\r\n" * 1_000_000, 431),
-            (CHUNKED + b"0\r\n" + b"ab: cd\r\n" * 1_000_000, 431),
-            (CHUNKED + b"1;" + b"a" * 40_000_000, 431),
-            (b"\r\n" * 1_000_000, 0),
-            ((HEAD + b"\r\n") * 100_000, 0),
-        ):
+            (HEAD + b"a: " + b"b" * 70_000 + b"\r\n" + last, 431), (HEAD + b"a: " + b"b" * 40_000_000, 431),
+            (b"GET /" + b"a" * 1_000_000, 431), (HEAD + b"ab: cd\r\n" * 120 + last, 200),
+            (HEAD + b"ab: cd\r\n" * 130 + last, 431), (HEAD + b"ab: cd\r\n" * 1_000_000, 431),
+            (CHUNKED + b"0\r\n" + b"ab: cd\r\n" * 1_000_000, 431), (CHUNKED + b"1;" + b"a" * 40_000_000, 431),
+            (b"\r\n" * 1_000_000, 0), ((HEAD + b"\r\n") * 100_000, 0),
+        ):  # fmt: skip
             assert answer_to(server, content) in {status, 200 * (status == 0)}, content[:200]
         for _ in range(500):
             half = connections.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -227,13 +218,8 @@ def test_heads_are_limited_in_bytes_headers_and_memory(server):
 @pytest.mark.slow
 def test_slow_clients_do_not_keep_their_connections(server):
     """The last of these clients sends a line end after an answer."""
-    slow = [
-        (b"", b""),
-        (HEAD, b""),
-        (POST + b"Content-Length: 9\r\n\r\n{", b""),
-        (CHUNKED, b""),
-        (HEAD + b"\r\n", b"\r\n"),
-    ]
+    begun = POST + b"Content-Length: 9\r\n\r\n{"
+    slow = [(b"", b""), (HEAD, b""), (begun, b""), (CHUNKED, b""), (HEAD + b"\r\n", b"\r\n")]
     with concurrent.futures.ThreadPoolExecutor(len(slow)) as executor:
         began = time.monotonic()
         statuses = list(executor.map(lambda contents: answer_to(server, *contents), slow))
@@ -301,15 +287,11 @@ def test_status_metadata_and_metrics(server):
     assert (set(classify["inputs"]), set(classify["outputs"])) == ({"inputs"}, {"classes", "scores"})
     server.outputs("text", TEXTS)
     metrics = server.send("GET", "/metrics")[1].decode()
-    for name in (
-        'request_seconds_count{method="POST",path="/v1/models/{model_name}:predict"}',
-        "batch_examples_bucket",
-    ):
+    for name in ('request_seconds_count{method="POST",path="/v1/models/{model_name}:predict"}', "examples_bucket"):
         assert name in metrics
 
 
 def at_once(calls):
-    """Return the results of functions that all start at the same time, each in a thread."""
     barrier = threading.Barrier(len(calls))
 
     def run(call):
@@ -322,10 +304,9 @@ def at_once(calls):
 
 def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, signatures):
     lengths = [3 + number % 9 for number in range(24)]
-    requests = [
-        {"input_ids": [[2, *range(5, 3 + length), 3]], "input_mask": [[1] * length], "segment_ids": [[0] * length]}
-        for length in lengths
-    ]
+    ids = [[[2, *range(5, 3 + length), 3]] for length in lengths]
+    masks = [{"input_mask": [[1] * length], "segment_ids": [[0] * length]} for length in lengths]
+    requests = [{"input_ids": row, **mask} for row, mask in zip(ids, masks, strict=True)]
     calls = [lambda request=request: server.predict({"inputs": request}) for request in requests]
     before = server.metrics()["batch_examples_count"]
     at_once(calls)
@@ -350,37 +331,8 @@ def test_a_large_request_is_computed_in_parts(server, expected):
     assert server.metrics()['batch_examples_bucket{le="32.0"}'] == server.metrics()["batch_examples_count"]
 
 
-# Servers of the other tasks answer in test_ui.py, too.
 @pytest.mark.slow
-@pytest.mark.endurance
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "classification"])
-def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_path):
-    path = write_export(tmp_path / task, task)
-    export = tf.saved_model.load(path)
-    server = Server(str(tmp_path / task), tmp_path / "log")
-    status, pointer = server.send("GET", "/")
-    assert status == 200 and pointer.startswith(f"POST /v1/models/{task}:predict asks".encode())
-    requests = list(read_warmup(os.path.join(path, "assets.extra", "tf_serving_warmup_requests")))
-    assert {name for name, _ in requests} == set(export.signatures)
-    for name, inputs in requests:
-        columns = {key: to_json(values.tolist()) for key, values in inputs.items()}
-        outputs = server.outputs(name, columns)
-        for key, values in export.signatures[name](
-            **{key: tf.constant(value) for key, value in inputs.items()}
-        ).items():
-            if values.dtype == tf.string:
-                assert outputs[key] == np.char.decode(values.numpy().astype(bytes), "utf-8").tolist()
-            else:
-                np.testing.assert_allclose(outputs[key], values.numpy(), atol=TOLERANCE)
-    assert server.end() == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("num_connections", "seconds"),
-    [(8, 3), pytest.param(64, 300, marks=pytest.mark.endurance)],
-    ids=["short", "long"],
-)
+@pytest.mark.parametrize(("num_connections", "seconds"), [(8, 3), *endurance((64, 300))], ids=["short", "long"])
 def test_a_new_version_replaces_the_old_one_under_load(
     num_connections, seconds, server, export_dir, write_export, tmp_path
 ):
@@ -440,6 +392,7 @@ def test_requests_that_have_begun_are_answered_after_sigterm(server):
     assert status == 200 and len(answer["outputs"]["logits"]) == 1024
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_dir, tmp_path, caplog):
     away, folder = tmp_path / "away", tmp_path / "export"
     shutil.copytree(export_dir, folder)
@@ -516,9 +469,7 @@ def test_a_port_in_use_is_named():
 
 def test_flags():
     assert ServeConfig(export_dir="serving/reviews/").served_name == "reviews"
-    for flags, message in (
-        ({"model_name": "a/b"}, "--model_name=a/b: must consist of letters"),
-        ({"port": 8500}, "--port and --grpc_port are both 8500"),
-    ):
+    slash, ports = "--model_name=a/b: must consist of letters", "--port and --grpc_port are both 8500"
+    for flags, message in (({"model_name": "a/b"}, slash), ({"port": 8500}, ports)):
         with pytest.raises(UserError, match=message):
             ServeConfig(export_dir="a", **flags)

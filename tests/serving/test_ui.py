@@ -60,7 +60,6 @@ def reader(start):
 
 
 def ask(page, **texts):
-    """Type texts, send them by keyboard, and wait for the result."""
     for name, text in texts.items():
         page.fill(f"textarea[name={name}]", text)
     page.keyboard.press("Control+Enter")
@@ -69,7 +68,6 @@ def ask(page, **texts):
 
 
 def shown_bars(page):
-    """Return names and percentages of the table."""
     return [tuple(row.inner_text().split("\t")[::2]) for row in page.locator("#answer tr").all()]
 
 
@@ -180,11 +178,8 @@ def test_a_pretrained_model_fills_in_words(start, opened):
     text = "the [MASK] of bright [MASK]"
     ask(page, text=text)
     outputs = server.outputs("text", {"text": [text]})
-    expected = [
-        row
-        for words, probabilities in zip(outputs["words"][0], outputs["probabilities"][0], strict=True)
-        for row in percentages(words, probabilities)
-    ]
+    filled = zip(outputs["words"][0], outputs["probabilities"][0], strict=True)
+    expected = [row for words, probabilities in filled for row in percentages(words, probabilities)]
     assert shown_bars(page) == expected and len(expected) == 10
     ask(page, text="the town")
     page.wait_for_selector("text=the text has no [MASK]")

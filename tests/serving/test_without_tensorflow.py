@@ -38,15 +38,15 @@ import numpy as np
 from official_bert import Predictor
 from official_bert.commands import predict
 
-pairs, sentences, file = sys.argv[1:]
+pairs, file, *sentences = sys.argv[1:]
 labels = [found.label for found in Predictor(pairs)([("the town", "a river")] * 2)]
-vectors = Predictor(sentences).embed(["the town", "a longer text of the town"])
+shapes = [Predictor(folder).embed(["the town", "a longer text of the town"]).shape for folder in sentences]
 config = predict.PredictConfig(model_dir=pairs, input_file=file, output_file=file + ".jsonl")
 predict.check(config)
 predict.run(config)
 assert not {"tensorflow", "keras"} & set(sys.modules), sorted(sys.modules)
 assert "tensorflow" not in open("/proc/self/maps").read()
-print(len(set(labels)), vectors.shape)
+print(len(set(labels)), *shapes)
 """
 
 
@@ -63,15 +63,13 @@ def lite(write_export, tmp_path_factory):
     return write
 
 
-def used(python, lite, tmp_path, environment):
-    """Predict and embed in a process; return what the command wrote."""
+def used(python, lite, tmp_path, environment, *others):
+    """Predict, and embed by other tasks, in a process; return what the command wrote."""
     (tmp_path / "pairs.tsv").write_text("text_a\ttext_b\nthe town\ta river\n")
-    arguments = [lite("classification"), lite("sentence_encoder"), str(tmp_path / "pairs.tsv")]
-    process = subprocess.run(
-        [python, "-c", _PROGRAM, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    command = [python, "-c", _PROGRAM, lite("classification"), str(tmp_path / "pairs.tsv"), *map(lite, others)]
+    process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.splitlines()[-1] == "1 (2, 16)"
+    assert process.stdout.splitlines()[-1] == "1" + " (2, 16)" * len(others)
     return json.loads((tmp_path / "pairs.tsv.jsonl").read_text())
 
 
@@ -87,6 +85,7 @@ def answers(port):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export_format", ["tflite", "onnx"])
 def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_format):
     """The endpoints are the same; only the signatures of tf.Examples and of tokens' vectors are missing."""
@@ -197,7 +196,7 @@ def test_an_environment_without_tensorflow_predicts_and_serves(light, lite, tmp_
     printed = subprocess.run([light, "-c", missing], capture_output=True, text=True, check=True).stdout
     assert re.match(r"\[None, None, ModuleSpec", printed)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    used(light, lite, tmp_path, environment)
+    used(light, lite, tmp_path, environment, "sentence_encoder")
     (port,), path = free_ports(1), lite("classification")
     command = [light, "-m", "official_bert", "serve", f"--export_dir={path}", f"--port={port}", "--ui"]
     with (

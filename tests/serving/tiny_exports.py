@@ -26,14 +26,12 @@ _LENGTH = 32
 
 def _classifier(encoder, labels=LABELS, problem="single_label", max_windows=1, **common):
     """Return a classifier of pairs, or a regression without labels."""
-    model = ClassificationModel(
-        encoder, num_outputs=len(labels) or 1, window_length=_LENGTH if max_windows > 1 else None
-    )
+    length = _LENGTH if max_windows > 1 else None
+    model = ClassificationModel(encoder, num_outputs=len(labels) or 1, window_length=length)
     common["max_windows"] = max_windows
     problem = problem if labels else "regression"
-    return model, ClassificationServable(
-        model, **common, problem=problem, labels=labels, is_pair=True, max_seq_length=_LENGTH
-    )
+    options = {"problem": problem, "labels": labels, "is_pair": True, "max_seq_length": _LENGTH}
+    return model, ClassificationServable(model, **common, **options)
 
 
 def _multiple_choice(encoder, **common):
@@ -63,13 +61,9 @@ def _sentence_encoder(encoder, poolings=("mean",), layers_after=((16, "tanh"), N
 
 
 TASKS = {
-    "classification": _classifier,
-    "multiple_choice": _multiple_choice,
-    "question_answering": _question_answering,
-    "tagging": _tagging,
-    "pretraining": _pretraining,
-    "sentence_encoder": _sentence_encoder,
-}
+    "classification": _classifier, "multiple_choice": _multiple_choice, "question_answering": _question_answering,
+    "tagging": _tagging, "pretraining": _pretraining, "sentence_encoder": _sentence_encoder,
+}  # fmt: skip
 
 
 WRITERS = {"saved_model": write_export, "tflite": write_lite, "onnx": write_onnx}

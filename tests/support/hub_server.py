@@ -49,10 +49,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if rest and rest[1] not in ("main", COMMIT):
             return self.answer(404, X_Error_Code="RevisionNotFound", X_Error_Message="Invalid rev id")
         if is_api and rest[0] == "tree":
-            listed = [
-                {"type": "file", "path": path, "size": len(content), "oid": etag_of(path, content)}
-                for path, content in model.items()
-            ]
+            listed = [{"type": "file", "path": path, "size": len(model[path])} for path in model]
+            listed = [{**each, "oid": etag_of(each["path"], model[each["path"]])} for each in listed]
             return self.answer(200, json.dumps(listed).encode(), Content_Type="application/json")
         if is_api:
             info = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": path} for path in model]}
@@ -64,7 +62,6 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 def etag_of(path, content):
-    """Return the hash by which the hub identifies a file's content."""
     hashed = hashlib.sha256 if path.endswith((".safetensors", ".bin")) else hashlib.sha1
     return hashed(content).hexdigest()
 

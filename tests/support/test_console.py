@@ -22,7 +22,6 @@ class Terminal(io.StringIO):
 
 
 def clock(monkeypatch):
-    """Return a list with the time of a clock."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     return now
@@ -98,9 +97,8 @@ def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     # Standard output is redirected to a file.
-    with subprocess.Popen(
-        [sys.executable, "-c", RUN_ON_A_TERMINAL], stdout=subprocess.DEVNULL, stderr=child, env=script_environment()
-    ) as process:
+    command = [sys.executable, "-c", RUN_ON_A_TERMINAL]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=child, env=script_environment()) as process:
         os.close(child)
         shown = b""
         with contextlib.suppress(OSError):  # end of the output

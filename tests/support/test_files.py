@@ -25,13 +25,9 @@ def write(path):
 
 # Ways to use a file or folder, all of which must name one that cannot be used.
 USES = (
-    text_files.read_text,
-    lambda path: text_files.read_json(path, "model config"),
-    files.find,
-    writing.make_folders,
-    lambda path: writing.check_writable_folder(path, "output_file"),
-    write,
-)
+    text_files.read_text, lambda path: text_files.read_json(path, "model config"), files.find, writing.make_folders,
+    lambda path: writing.check_writable_folder(path, "output_file"), write,
+)  # fmt: skip
 
 
 def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
@@ -41,9 +37,7 @@ def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     assert list(text_files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
 
 
-@pytest.mark.parametrize(
-    "data", [b"text\tlabel\rone\t1\r", b"\xef\xbb\xbfa\rb", b"one\rtwo\rthree\rfour\rfive\r\nsix\n"]
-)
+@pytest.mark.parametrize("data", [b"text\tlabel\rone\t1\r", b"\xef\xbb\xbfa\rb", b"1\r2\r3\r4\r5\r\nsix\n"])
 def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, data):
     (tmp_path / "text").write_bytes(data)
     with pytest.raises(UserError, match=r"text, line 1: .* carriage returns; convert the file to Unix line endings"):
@@ -113,7 +107,7 @@ def test_files_that_are_not_text_are_named(tmp_path):
         (b"\xffa", r"text, line 1: byte 0xff .* not UTF-8; .*Excel.*: iconv -f ENCODING -t UTF-8 /.*text > NEW_FILE"),
         (
             "words\n".encode("utf-16"),
-            r"text is UTF-16; save it as UTF-8 .* convert it: iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
+            r"text is UTF-16; save it as UTF-8 .* iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
         ),
         (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; save it"),
     ):
@@ -123,18 +117,6 @@ def test_files_that_are_not_text_are_named(tmp_path):
                 read(str(tmp_path / "text"))
     (tmp_path / "text").write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
     assert text_files.read_text(str(tmp_path / "text")) == "a\r\n\ufeffb\u2028\n\n"
-
-
-def test_folders_and_files_in_the_place_of_each_other(tmp_path):
-    (tmp_path / "file").write_text("words")
-    with pytest.raises(UserError, match="file is a file, not a folder"):
-        writing.make_folders(str(tmp_path / "file"))
-    with pytest.raises(UserError, match="output_file.*does not exist"):
-        writing.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
-    with pytest.raises(UserError, match="is a folder"):
-        writing.check_writable_folder(str(tmp_path), "output_file")
-    with pytest.raises(UserError, match=f"cannot read {tmp_path}: Is a directory"):
-        text_files.read_text(str(tmp_path))
 
 
 def test_a_folder_has_one_user(tmp_path):
@@ -148,32 +130,31 @@ def test_a_folder_has_one_user(tmp_path):
         pass
 
 
-def special_files(folder):
-    """A device, a new named pipe and socket, and a link to the device."""
-    os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    os.mkfifo(folder / "pipe")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(folder / "socket"))
-    (folder / "link").symlink_to("device")
-    return [folder / name for name in ("device", "pipe", "socket", "link")]
-
-
 @pytest.fixture
 def special(tmp_path):
+    """A device, a new named pipe and socket, and a link to the device."""
     try:
-        return special_files(tmp_path)
+        os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:
         pytest.skip("only root can make a device")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+    (tmp_path / "link").symlink_to("device")
+    return [tmp_path / name for name in ("device", "pipe", "socket", "link")]
 
 
-def test_special_files_are_not_replaced(special):
+def test_special_files_are_neither_replaced_nor_waited_for(special):
     kinds = [os.stat(path).st_mode for path in special]
-    for path in special:
+    for path in map(str, special):
         message = "is a device, a pipe .* or a socket, not a regular file; give a"
-        with pytest.raises(UserError, match=message), writing.atomic_write(str(path)) as sink:
+        with pytest.raises(UserError, match=message), writing.atomic_write(path) as sink:
             sink.write("words")
         with pytest.raises(UserError, match=f"output_file={path} is a"):
-            writing.check_writable_folder(str(path), "output_file")
+            writing.check_writable_folder(path, "output_file")
+        for read in (*USES[:3], lambda path: list(text_files.LineReader(path))):
+            with pytest.raises(UserError, match=f"{path} is a .*, not a regular file"):
+                read(path)
     assert [os.stat(path).st_mode for path in special] == kinds
     assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
 
@@ -185,24 +166,13 @@ def test_a_link_to_itself_is_not_replaced(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_special_files_do_not_block(special):
-    for path in map(str, special):
-        for read in (text_files.read_text, lambda path: list(text_files.LineReader(path)), files.find):
-            with pytest.raises(UserError, match=f"{path} is a .*, not a regular file"):
-                read(path)
-        with pytest.raises(UserError, match="not a regular file"):
-            text_files.read_json(path, "model config")
-
-
 def test_a_pipe_that_is_open_already_is_read(tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\nword\n")
     program = (
-        "import sys; from official_bert.support import text_files; print(list(text_files.LineReader(sys.argv[1])))"
+        "import sys; from official_bert.support.text_files import LineReader; print(list(LineReader(sys.argv[1])))"
     )
-    for command in (
-        f"cat {tmp_path}/vocab.txt | $PYTHON -c '{program}' /dev/stdin",
-        f"$PYTHON -c '{program}' <(cat {tmp_path}/vocab.txt)",
-    ):
+    vocabulary = f"cat {tmp_path}/vocab.txt"
+    for command in (f"{vocabulary} | $PYTHON -c '{program}' /dev/stdin", f"$PYTHON -c '{program}' <({vocabulary})"):
         environment = {**script_environment(), "PYTHON": sys.executable}
         process = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
         assert process.stdout == "['[UNK]', 'word']\n", process.stderr
@@ -309,6 +279,15 @@ def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
 
 def test_disk_errors_name_the_file(tmp_path):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("words")
+    for use, path, message in (
+        (writing.make_folders, "file", "file is a file, not a folder"),
+        (lambda path: writing.check_writable_folder(path, "output_file"), "absent/x", "output_file.*does not exist"),
+        (lambda path: writing.check_writable_folder(path, "output_file"), ".", "is a folder"),
+        (text_files.read_text, "folder", "cannot read .*folder: Is a directory"),
+    ):
+        with pytest.raises(UserError, match=message):
+            use(str(tmp_path / path))
     for use, message in (
         (files.open_file(str(tmp_path / "folder")), "cannot read .*folder: Is a directory"),
         (files.open_file(str(tmp_path / "absent" / "x"), "w"), "cannot write .*absent/x: No such file"),
@@ -324,7 +303,7 @@ def test_disk_errors_name_the_file(tmp_path):
     ):
         os.dup2(full.fileno(), sink.fileno())
         sink.write("words")
-    assert os.listdir(tmp_path) == ["folder"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
 @pytest.mark.parametrize(

@@ -118,19 +118,21 @@ def test_only_needed_files_are_downloaded_and_failures_are_reported(hub):
     }
     assert folders(hub, *paths) == list(paths.values())
     assert local_folder("a/b") == "a/b"
-    (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
-    assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
     without = "import sys; sys.modules['huggingface_hub'] = None\n" + FOLDERS
     result = run(hub, "-c", without, "hf://own/model")
     assert result.stdout == "hf://own/model needs the client of the hub; run: pip install 'official-bert[hub]'\n"
 
 
-def test_a_private_model_needs_the_token(hub):
+@pytest.mark.slow
+def test_a_private_model_needs_the_token_and_one_that_is_not_in_the_cache_a_network(hub):
+    (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
+    assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
     hub.private.add("own/model")
     assert "or is private" in folders(hub, "hf://own/model")[0]
     assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
 
 
+@pytest.mark.slow
 def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
     hub.broken.add("config.json")
     (message,) = folders(hub, "hf://own/model")

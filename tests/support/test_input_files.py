@@ -11,7 +11,6 @@ from official_bert.support.manifest import find_inputs, is_no_sidecar
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with files of text in folders."""
     for name in ("b.txt", "a/z.txt", "a/c/d.txt", "a/c/.hidden", "a/.git/e.txt", "f,g.txt", "x [1].txt"):
         (tmp_path / "corpus" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "corpus" / name).write_text("words")
@@ -41,9 +40,8 @@ def test_links_to_folders_are_followed_once(folder):
     (folder / "other").mkdir()
     (folder / "other" / "o.txt").write_text("words")
     (folder / "corpus" / "other").symlink_to(folder / "other")
-    assert sorted(map(os.path.realpath, find_inputs("corpus"))) == sorted(
-        str(folder / name) for name in [*ALL, "other/o.txt"]
-    )
+    found, expected = map(os.path.realpath, find_inputs("corpus")), [*ALL, "other/o.txt"]
+    assert sorted(found) == sorted(str(folder / name) for name in expected)
 
 
 def test_a_list_names_files_globs_and_folders(folder):

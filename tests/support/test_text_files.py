@@ -1,11 +1,10 @@
 """Lines of text from plain and compressed files, remote ones and pipes."""
 
+import functools
 import json
 import lzma
 import os
 import random
-import subprocess
-import sys
 from typing import Any, Literal, TypedDict
 
 import pytest
@@ -14,6 +13,7 @@ from backports import zstd
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, install_command
 from tests.compressing import COMPRESS
+from tests.conftest import run_program
 
 LINES = [f"line {number} é {'x' * (number % 70)}" for number in range(20_000)]
 TEXT = "\n".join(LINES) + "\n"
@@ -23,6 +23,7 @@ def read(path):
     return list(text_files.LineReader(str(path)))
 
 
+@functools.cache
 def noise(num_bytes):
     """Return lines that barely compress, so that their files have many blocks."""
     rng = random.Random(5)
@@ -64,9 +65,7 @@ class TestCompressed:
         cut = [whole[:length] for length in [*range(10, len(first)), *range(len(first) + 1, len(whole))]]
         for damaged in (*cut, whole + b"no member", whole + b"\xff", first + b"\xff" + whole[len(first) + 1 :]):
             path.write_bytes(damaged)
-            with pytest.raises(
-                UserError, match=r"text: the \w+ file is damaged or incomplete after line [0-3] of its t"
-            ):
+            with pytest.raises(UserError, match=r"text: the \w+ file is damaged or incomplete after line [0-3] of its"):
                 read(path)
         whole = COMPRESS[ending](noise(2_000_000))
         for damaged in (whole[:-50_000], whole[:800_000] + b"\0" * 100 + whole[800_100:]):
@@ -140,11 +139,9 @@ def test_a_missing_package_is_named(tmp_path):
         f"try: list(LineReader({str(path)!r}))\n"
         "except ValueError as error: print(error)"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip().endswith(f"install it: {install_command('zstd')}")
+    assert run_program(program).strip().endswith(f"install it: {install_command('zstd')}")
     path.write_bytes(lzma.compress(b"a"))
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "needs the Python module lzma" in run.stdout
+    assert "needs the Python module lzma" in run_program(program)
 
 
 def test_lines_from_some_byte_on(tmp_path):

@@ -19,31 +19,21 @@ ALL_SETTINGS = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(S
 
 # Characters with rules that depend on neighbours, or about which str.split and the tokenizer disagree.
 AWKWARD = "ΣσςΑα.'’:\u00ad\u0345\u1fb3ΌςİıẞßǅﬁÅ \x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\u200b\u3000\ufeff\ufffd\x00"
-SPACING_MARKS = "".join(
-    character
-    for character in map(chr, range(0x110000))
-    if unicodedata.combining(character) and unicodedata.category(character) == "Mc"
-)
+COMBINING = filter(unicodedata.combining, map(chr, range(0x110000)))
+SPACING_MARKS = "".join(character for character in COMBINING if unicodedata.category(character) == "Mc")
 ACCENTS = "\u0300\u0323\u0327\u0345\u05b0\u0e31\u0e38\u1dce"
 
 SCRIPTS = (
     "서울은 대한민국의 수도이다. (ㅎㅎ) \u1112\u1161\u11ab 각\u11a8",
-    "人中國한국어 mixed 中文text東京都とうきょう、が\u3099。",
-    "مُحَمَّدٌ رَسُولُ اللّٰه، لِلْعَالَمِ ١٢٣",
-    "สวัสดีชาวโลก น้ำ กำลัง",
-    "नमस्ते दुनिया क़",
+    "人中國한국어 mixed 中文text東京都とうきょう、が\u3099。", "مُحَمَّدٌ رَسُولُ اللّٰه، لِلْعَالَمِ ١٢٣",
+    "สวัสดีชาวโลก น้ำ กำลัง", "नमस्ते दुनिया क़",
     "👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 👍🏽 1\ufe0f\u20e3 🏴\U000e0067\U000e0062\U000e007f",
-    "İstanbul ISPARTA ığdır İİ",
-    "ΟΔΟΣ ΣΟΦΟΣ. ΟΔΟΣ.Α ᾼΣ Άρης",
-    "ﬁne eﬀect ﬆ ǅ ß ẞ",
-    "ＦＵＬＬ　ｗｉｄｔｈ！ ｶﾞ",
-    "Zoe\u0301 e\u0301\u0323 \u0301abc !\u0301 中\u0301 a \u0301",
-    "≠ ≮ \u037e \u1fef \u0344 \u0f73 Å ½",
-)
+    "İstanbul ISPARTA ığdır İİ", "ΟΔΟΣ ΣΟΦΟΣ. ΟΔΟΣ.Α ᾼΣ Άρης", "ﬁne eﬀect ﬆ ǅ ß ẞ", "ＦＵＬＬ　ｗｉｄｔｈ！ ｶﾞ",
+    "Zoe\u0301 e\u0301\u0323 \u0301abc !\u0301 中\u0301 a \u0301", "≠ ≮ \u037e \u1fef \u0344 \u0f73 Å ½",
+)  # fmt: skip
 
 
 def random_text(rng, alphabet_kind):
-    """Return a random text of one of four kinds, 0 to 3."""
     length = rng.randint(1, 14)
     if alphabet_kind == 0:  # all planes
         return "".join(chr(rng.randrange(0x110000)) for _ in range(length))

@@ -15,7 +15,6 @@ IDEOGRAPHS = [
 
 
 def plain_words(text, settings):
-    """Split a text into words."""
     if not settings.basic_tokenize:
         return text.split()
     words = []
@@ -40,7 +39,6 @@ def cleaned(character, spaces_ideographs):
 
 
 def split_at_punctuation(word):
-    """Split a word before and after each punctuation character."""
     parts = [""]
     for character in word:
         if character in string.punctuation or unicodedata.category(character)[0] == "P":
@@ -51,12 +49,10 @@ def split_at_punctuation(word):
 
 
 def is_ideograph(character):
-    """Return True if a character is in one of the blocks that BERT splits."""
     return any(ord(character) in block for block in IDEOGRAPHS)
 
 
 def plain_pieces(text, vocab, settings):
-    """Split a text into wordpieces."""
     wordpieces = []
     for word in plain_words(text, settings):
         wordpieces += plain_word_pieces(word, vocab, settings)

@@ -46,7 +46,6 @@ def training_lines():
 
 
 def write_model(path, variant="albert", **flags):
-    """Train a model and write it to a file; return its path as a string."""
     options = {**SPECIALS, **VARIANTS[variant], **flags}
     with open(path, "wb") as sink:
         sentencepiece.SentencePieceTrainer.train(
@@ -78,7 +77,6 @@ SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 
 
 def as_tokenizer_json(pieces, normalizer=None):
-    """Return the relevant parts of a `tokenizer.json` by `transformers`."""
     unk_id = next((number for number, (piece, _) in enumerate(pieces) if piece == "<unk>"), None)
     metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}
     return {

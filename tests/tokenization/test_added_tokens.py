@@ -13,15 +13,15 @@ from official_bert.tokenization import FullTokenizer, Vocabulary, characters, lo
 from official_bert.tokenization.full_tokenizer import is_of_word
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, name_of_copy
+from tests.conftest import slow
 from tests.tokenization.hard_texts import PRESPLIT, SCRIPTS, UNCASED, random_text
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTENTS = ("<e1>", "</e1>", "<E2>", "foo", "New York", "中国", "[X]", "a_b", "é!", "_m_", "##zz", "Q:", "<e")
 BESIDE = (" ", "_", " _ ", "x", ",", "\t", "\u3000", "\u0301", "ab", "é", "Ⅷ", "²", "ⓐ", "\u200d", "中")
-EVERY = [
-    TextSettings(lower, strip or not lower, True, cjk, strip and not lower)
-    for lower, strip, cjk in itertools.product((True, False), repeat=3)
-] + [PRESPLIT]
+COMBINATIONS = itertools.product((True, False), repeat=3)
+EVERY = [TextSettings(lower, strip or not lower, True, cjk, strip and not lower) for lower, strip, cjk in COMBINATIONS]
+EVERY.append(PRESPLIT)
 
 
 def make(settings, seed):
@@ -79,7 +79,7 @@ def test_ids_are_those_of_tokenizers(settings):
     assert compared > 300
 
 
-@pytest.mark.parametrize("settings", [UNCASED, pytest.param(PRESPLIT, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("settings", [UNCASED, *slow(PRESPLIT)], ids=str)
 def test_the_graph_finds_the_same_tokens(settings):
     tokenizer, _ = make(settings, seed=0)
     graph = GraphTokenizer(tokenizer)

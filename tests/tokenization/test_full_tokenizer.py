@@ -178,9 +178,7 @@ def test_decode_joins_wordpieces_and_leaves_out_what_frames_them():
     with pytest.raises(KeyError, match="99 is not in the vocabulary"):
         tokenizer.decode([99])
     for ids in (5, [[5], [6]], np.zeros([2, 3], np.int32)):
-        with pytest.raises(
-            UserError, match=r"decode takes the ids of one sequence, .*\[tokenizer.decode\(row\) for row in"
-        ):
+        with pytest.raises(UserError, match=r"decode takes the ids of one sequence, .*\[tokenizer.decode\(row\) for"):
             tokenizer.decode(ids)
 
 

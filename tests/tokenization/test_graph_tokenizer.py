@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from official_bert.tokenization import FullTokenizer, characters, graph_operations
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from tests.conftest import endurance, slow
 from tests.tokenization.hard_texts import (
     ACCENTED,
     ACCENTS,
@@ -59,7 +60,6 @@ EMPTY = ["", " ", "\n", "\u0301", "\u200b", "the", "", ""]
 
 
 def beginnings():
-    """Long texts, most of which need only their beginning."""
     rng = random.Random(20181101)
     odd = AWKWARD + SPACING_MARKS[:4] + ACCENTS + " ,;中(𝅥𝅭"
     for number in range(1_500):
@@ -75,8 +75,6 @@ def as_bytes(texts):
 
 
 class Pair:
-    """A tokenizer and its graph."""
-
     def __init__(self, vocab_file, settings):
         self.python = FullTokenizer(vocab_file, **settings._asdict())
         self.graph = GraphTokenizer(self.python)
@@ -100,16 +98,7 @@ def letter_pair(path, letters, settings):
 
 
 @pytest.fixture(
-    scope="module",
-    params=[
-        UNCASED,  # with the most normalization
-        pytest.param(CASED, marks=pytest.mark.slow),
-        pytest.param(ACCENTED, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param(PRESPLIT, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param(STRIPPED, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param(WHOLE, marks=[pytest.mark.slow, pytest.mark.endurance]),
-    ],
-    ids=list(SETTINGS),
+    scope="module", params=[UNCASED, *slow(CASED), *endurance(ACCENTED, PRESPLIT, STRIPPED, WHOLE)], ids=[*SETTINGS]
 )
 def settings(request):
     return request.param
@@ -117,7 +106,6 @@ def settings(request):
 
 @pytest.fixture(scope="module")
 def word_pair(settings, vocab_file):
-    """The vocabulary of the golden files."""
     return Pair(vocab_file, settings)
 
 
@@ -170,7 +158,7 @@ def test_texts_by_hand(word_pair, letters_pair):
     assert [field.to_list() for field in word_pair.graph.encode_with_offsets(tf.constant([], tf.string))] == [[]] * 3
 
 
-@pytest.mark.parametrize("count", [4_000, pytest.param(40_000, marks=[pytest.mark.slow, pytest.mark.endurance])])
+@pytest.mark.parametrize("count", [4_000, *endurance(40_000)])
 def test_random_strings(word_pair, letters_pair, count):
     texts = random_inputs(20181031, count)
     word_pair.assert_same(texts)
@@ -188,7 +176,7 @@ def test_every_single_character(tmp_path, settings):
     pair.assert_same(f"a{'b a'.join(shown[start : start + 16])}b" for start in range(0, len(shown), 16))
 
 
-@pytest.mark.parametrize("num_wordpieces", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("num_wordpieces", [*slow(1), 3])
 def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
     texts = as_bytes(BEGINNINGS)
     for pair in (word_pair, letters_pair):
@@ -276,14 +264,9 @@ def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_
         tf.saved_model.save(pair.graph, path)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     output = subprocess.run(
-        [sys.executable, "-c", LOADS_AND_ENCODES, *pairs],
-        input=json.dumps([list(text) for text in texts]),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**environment, "CUDA_VISIBLE_DEVICES": ""},
-        check=True,
-    ).stdout
+        [sys.executable, "-c", LOADS_AND_ENCODES, *pairs], input=json.dumps([list(text) for text in texts]),
+        capture_output=True, text=True, cwd=tmp_path, env={**environment, "CUDA_VISIBLE_DEVICES": ""}, check=True,
+    ).stdout  # fmt: skip
     encoded, placed = map(json.loads, output.splitlines()[-2:])
     assert encoded == [[pair.python.encode(text) for text in texts] for pair in pairs.values()]
     for fields, pair in zip(placed, pairs.values(), strict=True):

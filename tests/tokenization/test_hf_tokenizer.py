@@ -97,14 +97,12 @@ def run(**flags):
         (bert_json(lowercase=True, strip_accents=False), {}, ACCENTED),
         (bert_json(lowercase=False, strip_accents=True), {}, STRIPPED),
         (
-            {"tokenizer": {**NO_CJK, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_SPLIT]}}},
-            {},
+            {"tokenizer": {**NO_CJK, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_SPLIT]}}}, {},
             WHOLE,
         ),
         ({"tokenizer": {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, {}, PRESPLIT),
         ({"tokenizer": BERT_STEPS, **config(do_lower_case=True, never_split=["[SEP]"])}, {}, UNCASED),
-        (config(strip_accents=False), {}, ACCENTED),
-        (config(do_lower_case=True, strip_accents=False), {}, ACCENTED),
+        (config(strip_accents=False), {}, ACCENTED), (config(do_lower_case=True, strip_accents=False), {}, ACCENTED),
         (config(do_lower_case=False, strip_accents=False), {}, CASED),
         (config(do_lower_case=False, strip_accents=True), {}, STRIPPED),
         (config(tokenizer_class="BertTokenizerFast", tokenize_chinese_chars=False), {}, WHOLE),
@@ -115,11 +113,10 @@ def run(**flags):
         (run(do_lower_case=True, strip_accents=False), {}, ACCENTED),
         (run(do_lower_case=False, basic_tokenize=False), {}, PRESPLIT),
         (run(do_lower_case=False, basic_tokenize=False), {"basic_tokenize": True}, CASED),
-        (run(do_lower_case=True), {"basic_tokenize": False}, PRESPLIT),
-        ({}, {"basic_tokenize": False}, PRESPLIT),
+        (run(do_lower_case=True), {"basic_tokenize": False}, PRESPLIT), ({}, {"basic_tokenize": False}, PRESPLIT),
         ({}, {"strip_accents": False}, ACCENTED),
     ],
-)
+)  # fmt: skip
 def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, settings):
     assert load_tokenizer(write_folder(tmp_path, **json_files), **given).settings == settings
 
@@ -130,9 +127,8 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, setting
 )
 def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
     specials = {"eos_token": {"content": "<y>"}, "additional_special_tokens": ["<x>"], "cls_token": "[CLS]"}
-    write_folder(
-        tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=values | {"do_lower_case": True}
-    )
+    values = values | {"do_lower_case": True}
+    write_folder(tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=values)
     tokenizer = load_tokenizer(tmp_path)
     assert sorted(token["content"] for token in tokenizer.vocabulary.added) == tokens
 
@@ -149,10 +145,7 @@ def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
         ({"tokenizer": {**BERT_STEPS, "normalizer": {"type": "NFKC"}}}, "normalizer.type is 'NFKC'"),
         ({"tokenizer": {**BERT_STEPS, "normalizer": None}}, "the steps are BertPreTokenizer; a WordPiece model needs"),
         (bert_json(clean_text=False), "clean_text is False"),
-        (
-            {"tokenizer": {**BERT_STEPS, "pre_tokenizer": {"type": "WhitespaceSplit"}}},
-            "the steps are BertNormalizer, WhitespaceSplit; ",
-        ),
+        ({"tokenizer": {**BERT_STEPS, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, "are BertNormalizer, Whitespa"),
         ({"tokenizer": {"model": {"continuing_subword_prefix": "@@"}}}, "model.continuing_subword_prefix is '@@'"),
         ({"tokenizer": {"model": {"max_input_chars_per_word": 50}}}, "model.max_input_chars_per_word is 50"),
         ({"tokenizer": {"model": {"type": "WordLevel"}}}, "model.type is 'WordLevel'"),

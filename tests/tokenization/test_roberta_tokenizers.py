@@ -23,6 +23,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, DebertaTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
+from tests.conftest import slow
 from tests.tokenization.sentencepiece_models import (
     FAIRSEQ,
     as_tokenizer_json,
@@ -137,10 +138,8 @@ def changed(values, path, value):
     return {**values, first: changed(values[first], rest, value) if rest else value}
 
 
-TEMPLATE = {
-    "type": "TemplateProcessing",
-    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-}
+PARTS = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+TEMPLATE = {"type": "TemplateProcessing", "single": PARTS}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
@@ -203,13 +202,8 @@ def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
     decoder = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in added[1:]}
     (tmp_path / "older" / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
     older = load_tokenizer(tmp_path / "older")
-    texts = [
-        "<e1>the <e1> smith",
-        " a new word  new words",
-        "smit  x smith smit",
-        "singing\u00e9ing",
-        *expected["texts"],
-    ]
+    texts = ["<e1>the <e1> smith", " a new word  new words", "smit  x smith smit", "singing\u00e9ing"]
+    texts += expected["texts"]
     assert tokenizer.encode_word("<e1>") == [size] and tokenizer.decode([size]) == "<e1>"
     assert len(tokenizer) == size + 3 and copy.identity == tokenizer.identity != bpe.identity
     for text in texts:
@@ -219,7 +213,7 @@ def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
     assert tokenizer([("the <e1>", "smith")])["input_ids"][0].tolist() == theirs.encode("the <e1>", "smith").ids
 
 
-@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, pytest.param(CamembertTokenizer, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, *slow(CamembertTokenizer)])
 def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind, tmp_path):
     path, tokenizers = shifted
     tokenizer = tokenizers[kind]

@@ -16,6 +16,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose
+from tests.conftest import endurance, slow
 from tests.tokenization.sentencepiece_models import (
     SPACES,
     VARIANTS,
@@ -31,7 +32,6 @@ SPACE = "\u2581"
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Map each variant to its model file."""
     folder = tmp_path_factory.mktemp("models")
     return {variant: write_model(folder / variant, variant) for variant in VARIANTS}
 
@@ -78,12 +78,8 @@ def plain_ids(processor, text):
     ("variant", "lower"),
     [
         ("albert", True),
-        pytest.param("kobert", False, marks=pytest.mark.slow),
-        pytest.param("albert", False, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        *(
-            pytest.param(variant, True, marks=[pytest.mark.slow] + [pytest.mark.endurance] * (variant == "kobert"))
-            for variant in list(VARIANTS)[1:]
-        ),
+        *slow(("kobert", False), *((variant, True) for variant in list(VARIANTS)[1:] if variant != "kobert")),
+        *endurance(("kobert", True), ("albert", False)),
     ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):
@@ -96,9 +92,8 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
         assert tokenizer.encode(text) == encoding.ids == expected, text
         assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
         assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends), text
-        num_split += not tokenizer.parts_of_piece.keys().isdisjoint(
-            processor.encode(plainly_prepared(text, lower, variant))
-        )
+        prepared = processor.encode(plainly_prepared(text, lower, variant))
+        num_split += not tokenizer.parts_of_piece.keys().isdisjoint(prepared)
         num_ids += len(expected)
     assert num_split > 20 or variant == "space_behind"
     beginnings = assert_graph_is_the_same(tokenizer, texts)

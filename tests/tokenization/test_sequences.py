@@ -20,6 +20,7 @@ from official_bert.tokenization.sequences import (
     truncate_and_join,
     truncate_pair,
 )
+from tests.conftest import slow
 
 SPECIALS = Specials(cls_id=2, sep_id=3)
 DOUBLING = SPECIALS._replace(num_between=2, second_segment=0, pad_id=1)  # two [SEP] between texts of one segment
@@ -97,10 +98,8 @@ def assert_graph_joins_as_python(tokenizer, pairs, max_seq_length, **windows):
     longest = max(len(example["input_ids"]) for example in examples)
     if windows:
         longest = -(-longest // max_seq_length) * max_seq_length
-    first, second = (
-        tf.ragged.constant([tokenizer.encode(text or "0") for text in texts], tf.int32)
-        for texts in zip(*pairs, strict=True)
-    )
+    columns = [[tokenizer.encode(text or "0") for text in texts] for texts in zip(*pairs, strict=True)]
+    first, second = (tf.ragged.constant(column, tf.int32) for column in columns)
     second = None if all(text is None for _, text in pairs) else second
     function = join_windows if windows else truncate_and_join_in_graph
     options = {"specials": tokenizer.specials, "max_seq_length": max_seq_length, **windows}
@@ -123,10 +122,7 @@ def random_pairs(rng):
     return [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
 
 
-@pytest.mark.parametrize(
-    "max_seq_length",
-    [3, 8, 128, *(pytest.param(length, marks=pytest.mark.slow) for length in (5, 13))],
-)
+@pytest.mark.parametrize("max_seq_length", [3, 128, *slow(5, 8, 13)])
 def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
     for batch in batches(14):
         assert assert_graph_joins_as_python(tokenizer, batch, max_seq_length) <= max_seq_length
@@ -134,7 +130,7 @@ def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride"),
-    [(5, None), (5, 3), pytest.param(5, 5, marks=pytest.mark.slow), pytest.param(8, 1, marks=pytest.mark.slow)],
+    [(5, 3), *slow((5, None), (5, 5), (8, 1))],
 )
 def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
     options = {"max_windows": 6, "doc_stride": doc_stride}
@@ -144,7 +140,7 @@ def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
 
 def test_random_batches(tokenizer, doubling):
     rng = random.Random(5)
-    for joining in [tokenizer] * 5 + [doubling] * 2:
+    for joining in (tokenizer, tokenizer, doubling):
         assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(3, 400))
         options = {"max_windows": rng.randint(2, 9), "doc_stride": rng.choice([None, rng.randint(1, 60)])}
         assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(5, 200), **options)
@@ -186,9 +182,8 @@ def test_windows_by_hand():
 
 @pytest.mark.parametrize("length_weight", [0.0, 0.01])
 def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
-    cuts = [
-        SlidingWindow.from_lengths(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)
-    ]
+    strides = (20, 131, None, 300)
+    cuts = [SlidingWindow.from_lengths(size, 250, stride) for size in (1, 250, 251, 700) for stride in strides]
     wordpieces = [2 * cut.num_wordpieces // 3 for cut in cuts]
     best = [int(cut.best_windows([piece], length_weight)[0]) for cut, piece in zip(cuts, wordpieces, strict=True)]
     in_graph = SlidingWindows(*map(tf.constant, np.array(cuts, np.int64).T))

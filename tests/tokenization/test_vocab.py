@@ -49,14 +49,11 @@ CASED = vocabulary("the", "The", "##ing")
 @pytest.mark.parametrize(
     ("checkpoint", "is_lower"),
     [
-        ("a/uncased_L-12_H-768_A-12/bert_model.ckpt", True),
-        ("wwm_uncased_L-24_H-1024_A-16/bert_model.ckpt", True),
-        ("/multilingual_L-12_H-768_A-12/bert_model.ckpt", True),
-        ("a/chinese_L-12_H-768_A-12/bert_model.ckpt", True),
-        ("a/cased_L-12_H-768_A-12/bert_model.ckpt", False),
-        ("multi_cased_L-12_H-768_A-12/bert_model.ckpt", False),
+        ("a/uncased_L-12_H-768_A-12/bert_model.ckpt", True), ("wwm_uncased_L-24_H-1024_A-16/bert_model.ckpt", True),
+        ("/multilingual_L-12_H-768_A-12/bert_model.ckpt", True), ("a/chinese_L-12_H-768_A-12/bert_model.ckpt", True),
+        ("a/cased_L-12_H-768_A-12/bert_model.ckpt", False), ("multi_cased_L-12_H-768_A-12/bert_model.ckpt", False),
     ],
-)
+)  # fmt: skip
 def test_released_checkpoints_are_known_by_name(checkpoint, is_lower):
     words = LOWER if is_lower else CASED
     check_casing(words, TextSettings(is_lower), init_checkpoint=checkpoint)

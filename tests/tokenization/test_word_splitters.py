@@ -17,7 +17,7 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
 from official_bert.serving.server import make_app
 from official_bert.support.errors import UserError
-from tests.conftest import GOLDEN, ROOT, assert_fails, run_script
+from tests.conftest import GOLDEN, ROOT, assert_fails, endurance, run_script
 
 TEXTS, WORDS, SETTINGS, IDS = json.loads((GOLDEN / "tokenization" / "japanese.json").read_text()).values()
 PACKAGES = ["fugashi", "ipadic", "unidic-lite", "kiwipiepy", "kiwipiepy-model"]
@@ -90,11 +90,8 @@ def test_kiwi_cuts_a_text_at_its_morphemes(vocab_file):
         assert [*encoding.starts] == sorted(encoding.starts) and all(map(int.__lt__, encoding.starts, encoding.ends))
 
 
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("morphemes", ANSWERS)
+@pytest.mark.parametrize("morphemes", ["mecab-ipadic,lower", *endurance("kiwi")])
 def test_a_split_corpus_becomes_a_model_that_splits_texts(morphemes, tmp_path, model_dir, monkeypatch):
     """From a corpus to answers, an export of split text, and vectors of a server."""
     needs(morphemes)
@@ -117,7 +114,8 @@ def test_a_split_corpus_becomes_a_model_that_splits_texts(morphemes, tmp_path, m
     words = load_tokenizer(".", **text).split_text(context).split()
     run("create_pretraining_data", **corpus, output_file="records", **sizes)
     config = json.loads((model_dir / "bert_config.json").read_text())
-    config |= {"vocab_size": len(open("vocab.txt").readlines()), **dict.fromkeys(DROPOUTS, 0.0)}
+    config |= {"vocab_size": len(open("vocab.txt").readlines())}
+    config |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     model = {"bert_config_file": "bert_config.json", "output_dir": "pretrained"}
     run("run_pretraining", input_file="records", **model, do_train=True, num_train_steps=2, **sizes)
@@ -144,7 +142,6 @@ def test_a_split_corpus_becomes_a_model_that_splits_texts(morphemes, tmp_path, m
     np.testing.assert_allclose(found, Predictor("pretrained").embed([context]), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_all_packages_in_a_folder_of_their_own(tmp_path):
     folders = [tmp_path / "packages", *filter(None, map(os.path.abspath, sys.path))]

@@ -14,6 +14,7 @@ from official_bert.tokenization import (
     WordpieceTokenizer,
     full_tokenizer,
 )
+from tests.conftest import endurance
 from tests.tokenization.hard_texts import (
     ALL_SETTINGS,
     SCRIPTS,
@@ -43,7 +44,7 @@ def test_torture_file_gives_the_reference_words_pieces_and_ids(tokenizers):
 
 
 @ALL_SETTINGS
-@pytest.mark.parametrize("count", [4_000, pytest.param(40_000, marks=[pytest.mark.slow, pytest.mark.endurance])])
+@pytest.mark.parametrize("count", [4_000, *endurance(40_000)])
 def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers, settings, count):
     tokenizer, rng = tokenizers[settings], random.Random(20181031)
     for number in range(count):
@@ -53,10 +54,7 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [pytest.param(it, marks=[pytest.mark.endurance] * (name != "uncased"), id=name) for name, it in SETTINGS.items()],
-)
+@pytest.mark.parametrize("settings", [UNCASED, *endurance(*list(SETTINGS.values())[1:])], ids=list(SETTINGS))
 def test_every_single_character_gives_what_the_plain_rules_give(settings):
     tokenizer = BasicTokenizer(**settings.recorded)
     for first in range(0, 0x110000, 64):
@@ -114,11 +112,8 @@ def test_a_vocabulary_without_special_pieces_is_refused(tmp_path):
 @pytest.fixture(scope="module")
 def texts():
     rng = random.Random(20181011)
-    return [
-        *SCRIPTS,
-        *{case["text"]: None for case in TORTURE},
-        *(random_text(rng, number % 4) for number in range(600)),
-    ]
+    torture = {case["text"]: None for case in TORTURE}
+    return [*SCRIPTS, *torture, *(random_text(rng, number % 4) for number in range(600))]
 
 
 @pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
@@ -188,11 +183,8 @@ def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers):
         aligned = tokenizers[UNCASED].encode_with_offsets(text)
         for _ in range(10):
             start, end = sorted(rng.choices(range(len(text) + 1), k=2))
-            overlapping = [
-                number
-                for number, (first, last) in enumerate(zip(aligned.starts, aligned.ends, strict=True))
-                if max(first, start) < min(last, end)
-            ]
+            places = enumerate(zip(aligned.starts, aligned.ends, strict=True))
+            overlapping = [number for number, (first, last) in places if max(first, start) < min(last, end)]
             expected = (overlapping[0], overlapping[-1]) if overlapping else None
             assert aligned.in_range(start, end) == expected, (ascii(text), start, end)
 

@@ -26,12 +26,7 @@ def made_sections(text="warm harbour", *, num_mistakes=2, context="The harbour. 
         Matrix(title="Confusion", names=[text, KOREAN], counts=[[7, 0], [1, 2]], note=text),
         Table(title="By label", columns=["label", "F1"], rows=[(text, 0.5), (HEBREW, 1 / 3)]),
         Reliability(title="Calibration", bins=[(0.0, 0.5, 0, 0.0, 0.0), (0.5, 1.0, 10, 0.75, 0.5)]),
-        Bars(
-            title="Length",
-            parts=["right", "wrong"],
-            bars=[Bar("0–9", (3, 1), "75.0%"), Bar("10+", (0, 0), "")],
-            axis="x",
-        ),
+        Bars(title="Length", parts=["a", "b"], bars=[Bar("0–9", (3, 1), "75.0%"), Bar("10+", (0, 0), "")], axis="x"),
         Scatter(title="Predicted over gold", points=[(0.0, 0.0), (2.0, 5.0), (5.0, 1.0)]),
         Mistakes(title="Mistakes", mistakes=[mistake] * num_mistakes, note="The worst."),
         Mistakes(title="No mistakes", mistakes=[]),

@@ -15,8 +15,6 @@ from tests.attention_views import HOSTILE, make_view
 
 
 class Elements(html.parser.HTMLParser):
-    """The parts of a page: tags with attributes, and the text of scripts."""
-
     def __init__(self, text):
         super().__init__()
         self.tags, self.scripts = [], []
@@ -41,9 +39,8 @@ class Elements(html.parser.HTMLParser):
 def stored_attention(data, view):
     if data["columns"]:
         shape = (*view.attention.shape[:-1], data["numKept"])
-        values, columns = (
-            np.frombuffer(base64.b64decode(data[name]), "<u2").reshape(shape) for name in ("attention", "columns")
-        )
+        decoded = (np.frombuffer(base64.b64decode(data[name]), "<u2") for name in ("attention", "columns"))
+        values, columns = (array.reshape(shape) for array in decoded)
         found = np.zeros_like(view.attention)
         np.put_along_axis(found, columns.astype(int), values / data["largest"], axis=-1)
         return found
@@ -77,9 +74,8 @@ def test_json_holds_every_number_exactly():
     view = make_view()
     read = json.loads(json.dumps(as_json(view, merges_words=True)))
     np.testing.assert_array_equal(np.array(read["attention"], np.float32), view.attention)
-    np.testing.assert_array_equal(
-        np.array(read["word_attention"], np.float32), merge_words(view.attention, view.word_indices)
-    )
+    merged = merge_words(view.attention, view.word_indices)
+    np.testing.assert_array_equal(np.array(read["word_attention"], np.float32), merged)
     assert "word_attention" not in as_json(view, merges_words=False)
     assert [read[name] for name in ("tokens", "words", "notes")] == [view.tokens, view.words, view.notes]
 
@@ -123,11 +119,8 @@ def test_the_page_may_run_its_own_script_and_load_nothing():
     directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
     assert directives.pop("default-src") == directives.pop("base-uri") == directives.pop("form-action") == "'none'"
     own = [(tag, code) for tag, attributes, code in elements.scripts if "type" not in attributes]
-    hashes = {
-        f"{tag}-src": f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
-        for tag, code in own
-    }
+    hashed = {tag: base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for tag, code in own}
+    hashes = {f"{tag}-src": f"'sha256-{value}'" for tag, value in hashed.items()}
     assert directives == hashes
-    assert not re.search(
-        r"(src|href|action)=|https?:|url\(|@import|import\(|innerHTML|outerHTML|insertAdjacent|eval", text
-    )
+    forbidden = r"(src|href|action)=|https?:|url\(|@import|import\(|innerHTML|outerHTML|insertAdjacent|eval"
+    assert not re.search(forbidden, text)

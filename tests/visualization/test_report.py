@@ -48,13 +48,10 @@ def test_random_lengths_stand_in_the_interval_that_names_them():
 def test_marked_parts_are_the_text_and_know_all_their_marks():
     rng, text = np.random.default_rng(2), "0123456789" * 3
     for _ in range(100):
-        spans = [
-            Span(*sorted(rng.choice(31, 2, replace=False).tolist()), mark) for mark in ("gold", "gold", "predicted")
-        ]
-        expected = [
-            (character, " ".join(sorted({span.mark for span in spans if span.start <= place < span.end})))
-            for place, character in enumerate(text)
-        ]
+        marks = ("gold", "gold", "predicted")
+        spans = [Span(*sorted(rng.choice(31, 2, replace=False).tolist()), mark) for mark in marks]
+        marks = [{span.mark for span in spans if span.start <= place < span.end} for place in range(len(text))]
+        expected = [(character, " ".join(sorted(each))) for character, each in zip(text, marks, strict=True)]
         parts = marked(text, spans)
         assert [(character, part.mark) for part in parts for character in part.text] == expected
         assert all(part.text for part in parts)

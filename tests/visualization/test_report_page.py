@@ -40,10 +40,7 @@ def test_every_section_shows_its_content(opened):
 
 
 def height_of(opened, selector):
-    return [
-        float(opened.page.locator(selector).nth(i).get_attribute("height"))
-        for i in range(opened.page.locator(selector).count())
-    ]
+    return [float(each.get_attribute("height")) for each in opened.page.locator(selector).all()]
 
 
 def test_charts_are_drawn_to_scale(opened):

@@ -136,6 +136,7 @@ def test_errors_speak_of_the_path(tmp_path, model_dir, monkeypatch):
     assert len(model_formats.models_inside(str(tmp_path / "trainer"))) == 1
 
 
+@pytest.mark.slow
 def test_models_load_the_heads_that_are_there_and_name_the_others(released, caplog):
     model = PretrainingModel.from_checkpoint(released)
     golden = golden_arrays("pretraining_model/activations.npz")
@@ -156,7 +157,10 @@ def test_models_load_the_heads_that_are_there_and_name_the_others(released, capl
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3", "new/model.safetensors"])
+@pytest.mark.parametrize(
+    "place",
+    ["new/folder", *(pytest.param(f"new/model.{end}", marks=pytest.mark.slow) for end in ("ckpt-3", "safetensors"))],
+)
 def test_saved_models_load_again(released, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     config = BertConfig.from_json_file(str(released / "bert_config.json"))

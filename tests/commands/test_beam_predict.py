@@ -14,8 +14,7 @@ from official_bert.data.feature_files import TextId, read_parts
 from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError, install_command
-from tests.beam.cluster import TWO_PROCESSES
-from tests.conftest import assert_refused, run_here, run_script
+from tests.conftest import assert_refused, run_here
 from tests.exports import TOLERANCE, assert_same, predicted_pairs
 
 pytestmark = pytest.mark.beam
@@ -72,6 +71,7 @@ def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, ver
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_records_give_what_their_texts_give(reviews, tmp_path):
     records = os.path.join(reviews["output_dir"], "predict.tf_record")
     flags = {"model_dir": reviews["export_dir"], "input_file": records, "input_format": "tfrecord"}
@@ -95,6 +95,7 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_file, vocab_file, tmp_path):
     from tests.serving.tiny_exports import write_tiny_export
 
@@ -149,30 +150,3 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         assert not list(tmp_path.glob("found*"))
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     assert_refused("beam_predict", flags, install_command("beam"))
-
-
-@pytest.fixture
-def many_texts(reviews, tmp_path):
-    """Flags with enough texts for two processes, and three shards."""
-    rows = "".join(f"{a}\t{b}\n" for a, b in predicted_pairs(reviews))
-    (tmp_path / "many.tsv").write_text("text\tother\n" + rows * 50)
-    return flags_for([str(tmp_path / "many.tsv")], tmp_path, model_dir=reviews["export_dir"], num_shards=3)
-
-
-def assert_all_there(tmp_path, flags):
-    shards = sorted(tmp_path.glob("found-*-of-00003.jsonl"))
-    rows = in_order(lines_of(*shards), [flags["input_file"]])
-    assert [row["number"] for row in rows] == list(range(600))
-    run_here("beam_predict", **{**flags, "num_shards": 1, "beam_args": ""})
-    assert rows == lines_of(tmp_path / "found.jsonl")
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_two_processes_predict(many_texts, tmp_path):
-    """The loss of a process is tested in test_beam_pretraining_data.py."""
-    flags = {**many_texts, "beam_args": TWO_PROCESSES}
-    result = run_script("beam_predict", **flags)
-    assert result.code == 0, result
-    assert "the model was loaded 2 time(s)" in result.errors
-    assert_all_there(tmp_path, flags)

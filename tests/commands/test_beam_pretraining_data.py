@@ -56,17 +56,18 @@ def contents(name):
     return [path.read_bytes() for path in sorted(name.parent.glob(f"{name.name}-*-of-*"))]
 
 
-OTHER_FLAGS = (
-    {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True},
-    {
-        "do_whole_word_mask": True,
-        "max_ngram_length": 3,
-        "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3",
-    },
+ORDERED = {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True}
+THREADS = {"beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param(THREADS | {"do_whole_word_mask": True, "max_ngram_length": 3}, marks=pytest.mark.slow),
+        pytest.param(ORDERED, marks=[pytest.mark.slow, pytest.mark.endurance]),
+    ],
 )
-
-
-@pytest.mark.parametrize("changes", [{}, *(pytest.param(changes, marks=pytest.mark.slow) for changes in OTHER_FLAGS)])
 def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):
     flags.update(changes)
     expected = made_locally(flags, tmp_path)
@@ -80,6 +81,7 @@ def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, 
     assert not list(tmp_path.glob(".*partial*"))
 
 
+@pytest.mark.slow
 def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_path):
     text = CORPUS.read_text()
     half = text.index("\n\n", len(text) // 2)

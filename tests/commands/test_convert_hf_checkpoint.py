@@ -58,6 +58,7 @@ def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir
     assert "use them with --do_lower_case=true" in caplog.text
 
 
+@pytest.mark.slow
 def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     folders = [(str(tmp_path / f"hf{number}"), str(tmp_path / f"out{number}")) for number in range(3)]

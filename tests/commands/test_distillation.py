@@ -8,7 +8,6 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from official_bert.commands import load_command
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import training_batches
 from official_bert.data.record_files import read_records
@@ -18,8 +17,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask
 from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
-from tests.conftest import GOLDEN, assert_refused, run_config, run_here, run_script
-from tests.training.short_runs import runs_of_all_tasks
+from tests.conftest import GOLDEN, assert_refused, run_here, run_script
 
 
 def without_dropout(config_file, folder, **changes):
@@ -109,6 +107,7 @@ def as_hugging_face(teacher, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     turned = tmp_path / "turned"
     turned.mkdir()
@@ -148,34 +147,6 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher")
     refuse({"trainable_encoder": False}, "--teacher cannot be used with --notrainable_encoder")
     refuse({"do_train": False, "do_eval": True}, "--teacher needs --do_train")
-
-
-@pytest.mark.slow
-@pytest.mark.endurance
-@pytest.mark.parametrize("task", ["question answering", "tagging"])
-def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
-    task, tmp_path, files_of_model, one_layer_config_file, vocab_file
-):
-    model = {
-        "bert_config_file": without_dropout(one_layer_config_file, tmp_path),
-        "init_checkpoint": files_of_model["init_checkpoint"],
-    }
-    name, flags = runs_of_all_tasks(tmp_path, model, None, vocab_file, head_dropout=0.0)[task]
-    command = load_command(name)
-
-    flags |= dict.fromkeys(flags.keys() & {"do_eval", "do_predict"}, False)
-    flags.pop("eval_steps", None)
-
-    def train(folder, **more):
-        run_config(command, command.config_class(**{**flags, **more, "output_dir": str(tmp_path / folder)}))
-
-    train("teacher")
-    losses = {}
-    for folder, start in (("copy", str(tmp_path / "teacher")), ("other", model["init_checkpoint"])):
-        train(folder, teacher=str(tmp_path / "teacher"), init_checkpoint=start)
-        losses[folder] = first_losses(tmp_path / folder)["soft_target_loss"]
-    assert losses["copy"] < 1e-6
-    assert losses["other"] > 1e-4
 
 
 @pytest.fixture

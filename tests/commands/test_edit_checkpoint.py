@@ -8,6 +8,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import is_training_state, write_checkpoint
 from official_bert.checkpoints.editing import with_positions
+from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import RobertaConfig
 from official_bert.families.deberta import DebertaConfig
 from official_bert.modeling.encoder import BertEncoder
@@ -123,6 +124,9 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
     ):
         with pytest.raises(UserError, match=message):
             student_of(**flags)
+    albert = BertEncoder(AlbertConfig(**{**config, "embedding_size": 8})).save_checkpoint(tmp_path / "albert")
+    with pytest.raises(UserError, match="is of an ALBERT, whose layers share their weights; for another number of lay"):
+        student_of(init_checkpoint=albert, bert_config_file=str(tmp_path / "albert" / "bert_config.json"), num_layers=1)
     assert not (tmp_path / "student").exists()
 
 

@@ -65,6 +65,7 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
     PretrainingModel.from_checkpoint(out)
 
 
+@pytest.mark.slow
 def test_a_pruned_model_computes_the_same_of_the_text(flags):
     result = run_script("edit_checkpoint", **flags, prune=True)
     assert result.code == 0, result

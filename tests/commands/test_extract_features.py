@@ -67,6 +67,7 @@ def test_json_lines_are_those_of_the_reference(golden_lines):
         assert values == [round(value, 6) for value in values]
 
 
+@pytest.mark.slow
 def test_all_formats_hold_the_same_vectors(extract, golden_lines):
     expected = [token_vectors(line) for line in json_lines(golden_lines)]
     with np.load(extract(output_format="npz")) as arrays:
@@ -141,6 +142,7 @@ class TestShards:
 
         return shards
 
+    @pytest.mark.slow
     def test_they_are_the_single_file_and_finished_ones_are_kept(self, run, extract, tmp_path, caplog):
         first, num_computed = run()
         assert num_computed == 6
@@ -213,6 +215,7 @@ class TestMistakes:
     def test_the_input_is_not_overwritten(self, flags):
         assert_refused("extract_features", {**flags, "output_file": INPUT}, "is also an input; it would be overwritten")
 
+    @pytest.mark.slow
     def test_long_texts_are_counted(self, extract, caplog):
         caplog.set_level("INFO", logger="absl")
         for long_text, how in (("truncate", "truncated"), ("window", "read in windows")):

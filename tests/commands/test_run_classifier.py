@@ -17,7 +17,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.records import submission_name
 from official_bert.tokenization import FullTokenizer
-from tests.commands.conftest import arrays_of, assert_same_arrays, results_of, write_rows
+from tests.commands.conftest import results_of, write_rows
 from tests.conftest import prints_error, run_here, run_script
 from tests.exports import TOLERANCE, ask
 from tests.record_files import read_records
@@ -79,6 +79,7 @@ def probabilities(settings, name="test_results.tsv"):
     return np.array(table(settings, name), np.float64)
 
 
+@pytest.mark.slow
 def test_training_evaluation_and_prediction(settings, data_dir):
     settings["num_train_epochs"] = 6.0
     result = run_script("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
@@ -144,13 +145,12 @@ def test_long_texts_are_read_in_windows(settings, tmp_path):
         write_rows(tmp_path / f"{name}.tsv", ("sentence", "label"), rows)
     settings = {**settings, "data_dir": str(tmp_path), "long_text": "window", "doc_stride": 12, "max_seq_length": 24}
     outcomes = {}
-    ways = {"padded": {"dynamic_padding": False}, "max": {"window_pooling": "max"}, "cut": {"max_windows": 2}}
+    ways = {"padded": {"dynamic_padding": False}, "cut": {"max_windows": 2}}
     for name, more in {"mean": {}, **ways}.items():
         run({**settings, "output_dir": str(tmp_path / name)}, do_eval=True, **more)
         outcomes[name] = results_of({"output_dir": str(tmp_path / name)})
     assert outcomes["padded"] == pytest.approx(outcomes["mean"], abs=1e-5)
-    for name in ("max", "cut"):
-        assert abs(outcomes[name]["eval_loss"] - outcomes["mean"]["eval_loss"]) > 1e-6, name
+    assert abs(outcomes["cut"]["eval_loss"] - outcomes["mean"]["eval_loss"]) > 1e-6
     run(settings, do_train=True, num_train_epochs=2.0)
     assert "model.ckpt-2.index" in os.listdir(settings["output_dir"])
 
@@ -181,7 +181,9 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
+@pytest.mark.parametrize(
+    "problem", [pytest.param("single_label", marks=pytest.mark.endurance), "multi_label", "regression"]
+)
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
     settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
@@ -222,13 +224,12 @@ def test_a_ranking_needs_a_relevant_text(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("class_weights", "is_good"), [(None, False), ("balanced", True)])
-def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path, class_weights, is_good):
-    """Without weights, most examples decide; with balanced weights, the probability is a half."""
+def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path):
+    """With balanced weights, the probability is a half; without, it would be a tenth."""
     write_rows(tmp_path / "train.tsv", ("sentence", "label"), [("the town", int(i % 10 == 0)) for i in range(160)])
-    settings |= {**CUSTOM, "data_dir": str(tmp_path), "eval_file": "train.tsv", "class_weights": class_weights}
+    settings |= {**CUSTOM, "data_dir": str(tmp_path), "eval_file": "train.tsv", "class_weights": "balanced"}
     run(settings, do_train=True, do_eval=True, do_predict=True, predict_file="train.tsv", num_train_epochs=6.0)
-    assert (probabilities(settings)[0, 1] > 0.3) == is_good
+    assert probabilities(settings)[0, 1] > 0.3
     assert results_of(settings)["eval_count_1"] == 16
 
 
@@ -274,6 +275,7 @@ def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_text_that_is_split_already(settings, tmp_path):
     """Training, export and prediction in other processes give the same ids and results."""
     words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
@@ -311,17 +313,12 @@ def test_text_that_is_split_already(settings, tmp_path):
 
 @pytest.mark.slow
 def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_model):
-    scores = []
-    settings |= {**files_of_model, "trainable_encoder": False, "do_eval": True}
-    for feature_layers in ("last", "second_to_last", "weighted_sum"):
-        run(settings, feature_layers=feature_layers)
+    """The features of a run are read again in test_run_ner.py."""
+    settings, scores = {**settings, **files_of_model, "trainable_encoder": False}, []
+    for feature_layers in ("last", "second_to_last"):
+        run(settings, do_eval=True, feature_layers=feature_layers)
         scores.append(results_of(settings)["eval_loss"])
-    assert len(set(scores)) == 3
-    run(settings, feature_layers="weighted_sum", do_train=True, num_train_epochs=1.0)
-    trained, initial = (arrays_of(settings[name]) for name in ("output_dir", "init_checkpoint"))
-    assert np.abs(trained["layer_weights"]).max() > 0
-    assert_same_arrays(trained, initial, [name for name in initial if name.startswith("bert/")])
-    assert not any(name.startswith("bert/") and "adam" in name for name in trained)
+    assert scores[0] != scores[1]
 
 
 @pytest.mark.parametrize(
@@ -363,6 +360,7 @@ def test_every_data_set_of_glue_has_a_submission_name():
     assert sorted(names) == [f"{name}.tsv" for name in expected]
 
 
+@pytest.mark.slow
 def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, caplog):
     (tmp_path / "ratings_test.txt").write_text("id\tdocument\tlabel\n1\tthe harbour\t1\n2\t\t0\n")
     run({**settings, "task_name": "nsmc", "data_dir": str(tmp_path)}, do_eval=True, do_predict=True)
@@ -371,16 +369,7 @@ def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, c
 
 
 @pytest.mark.slow
-def test_damaged_records_are_named(settings, tmp_path):
-    run(settings, do_eval=True)
-    path = tmp_path / "out" / "eval.tf_record"
-    data = path.read_bytes()
-    path.write_bytes(data[:-10] + bytes([data[-10] ^ 0xFF]) + data[-9:])
-    with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .* delete it; the command that made it"):
-        run(settings, do_eval=True)
-
-
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_relations_are_predicted_and_exported_from_texts_with_markers(settings, tmp_path):
     relations = ("no_relation", "per:title", "org:members")
     for split, count in (("train", 24), ("dev", 9)):

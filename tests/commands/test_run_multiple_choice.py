@@ -75,17 +75,6 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
             np.testing.assert_allclose(found.probabilities, shown, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.endurance
-def test_a_frozen_encoder_and_a_student_learn(settings, tmp_path):
-    run(settings, trainable_encoder=False, do_eval=True, num_train_epochs=5.0, learning_rate=1e-2)
-    assert results_of(settings)["eval_accuracy"] > 0.2
-    run(settings, output_dir=str(tmp_path / "teacher"), num_train_epochs=10.0)
-    student = {"output_dir": str(tmp_path / "student"), "teacher": str(tmp_path / "teacher"), "soft_target_weight": 1.0}
-    run(settings, **student, do_eval=True, num_train_epochs=10.0)
-    assert results_of(settings | student)["eval_accuracy"] > 0.8
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -120,6 +120,7 @@ def written_tags(settings):
     return [[gold for gold, _ in row] for row in rows], [[tag for _, tag in row] for row in rows]
 
 
+@pytest.mark.slow
 def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     settings, log = trained
     assert "96 training examples, 60 steps" in log
@@ -156,34 +157,23 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
 
 
 @pytest.mark.slow
-def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir):
-    assert run_script("run_ner.py", "--do_eval", **copied).code == 0
-    assert results_of(copied) == results_of(trained[0])
-    assert read(copied, "eval_report.txt") == read(trained[0], "eval_report.txt")
-    assert not os.path.exists(os.path.join(copied["output_dir"], "predictions.conll"))
-    run(copied, do_predict=True, dynamic_padding=False)
-    for name in ("predictions.conll", "test_results.txt", "test_report.txt"):
-        assert read(copied, name) == read(trained[0], name)
-    # Predicting a file gives the same scores as evaluating it.
-    run(copied, do_predict=True, predict_file=str(data_dir / "eng.testa"))
-    assert read(copied, "test_report.txt") == read(copied, "eval_report.txt")
-    assert results_of(copied, "test_results.txt")["test_loss"] == pytest.approx(
-        results_of(copied)["eval_loss"], abs=1e-5
-    )
-
-
-@pytest.mark.slow
-def test_sentences_per_line_are_as_good_as_columns(trained, copied, corpus, tmp_path):
+def test_a_finished_run_gives_the_same_from_sentences_per_line_and_from_another_file(
+    trained, copied, corpus, data_dir, tmp_path
+):
     for split, sentences in corpus.items():
         lines = [f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in sentences]
         (tmp_path / f"{split}.txt").write_text("".join(lines))
-    run(copied, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path))  # the same examples: resumed
-    assert results_of(copied) == results_of(trained[0])
+    run(copied, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path), dynamic_padding=False)
+    assert results_of(copied) == pytest.approx(results_of(trained[0]), abs=1e-5)
     _, tags = written_tags(trained[0])
     assert read(copied, "predictions.conll").splitlines() == [
         f"{' '.join(words)}\t{' '.join(gold)}\t{' '.join(predicted)}"
         for (words, gold), predicted in zip(corpus["test"], tags, strict=True)
     ]
+    run(copied, do_predict=True, predict_file=str(data_dir / "eng.testa"))  # gives the scores of evaluating it
+    assert read(copied, "test_report.txt") == read(copied, "eval_report.txt")
+    test_loss, eval_loss = results_of(copied, "test_results.txt")["test_loss"], results_of(copied)["eval_loss"]
+    assert test_loss == pytest.approx(eval_loss, abs=1e-5)
 
 
 def of_characters(words, tags):
@@ -203,7 +193,6 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
         content = "".join(of_characters(*sentence) for sentence in sentences)
         (tmp_path / f"klue-ner-v1.1_{split}.tsv").write_text(content)
     flags = {"data_dir": str(tmp_path), "file_layout": "characters", "max_seq_length": 32, "head": head}
-    flags |= {"do_export": True, "export_dir": str(tmp_path / "export")}
     run(settings, do_train=True, do_eval=True, do_predict=True, **flags)
     scores = results_of(settings, "test_results.txt")
     assert scores["test_entity_macro_f1"] > 0.9 and scores["test_character_macro_f1"] > 0.9
@@ -216,11 +205,9 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
     expected = character_scores(gold, predicted, characters)
     assert (scores["test_entity_macro_f1"], scores["test_character_macro_f1"]) == pytest.approx(expected, abs=1e-6)
     assert conlleval_report(score_tags(gold, predicted)) == read(settings, "test_report.txt")
-    texts = list(map("".join, characters))
-    for folder in (settings["output_dir"], str(tmp_path / "export" / "1")):
-        found = [answer.entities for answer in Predictor(folder)(texts)]
-        assert [[entity[1:4] for entity in entities] for entities in found] == list(map(find_entities, predicted))
-        assert {entity.text for entities in found for entity in entities} >= {"harbour town", "bridge", "mirror"}
+    found = [answer.entities for answer in Predictor(settings["output_dir"])(list(map("".join, characters)))]
+    assert [[entity[1:4] for entity in entities] for entities in found] == list(map(find_entities, predicted))
+    assert {entity.text for entities in found for entity in entities} >= {"harbour town", "bridge", "mirror"}
 
 
 @pytest.mark.slow
@@ -335,6 +322,7 @@ def file_of(tmp_path, text, name="given.txt"):
     return str(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path, caplog):
     run(copied, do_predict=True, predict_file=file_of(tmp_path, "the\nharbour\n\n\n\nmirror\n"))
     lines = read(copied, "predictions.conll").splitlines()
@@ -350,20 +338,17 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
     assert bytes_in(copied["output_dir"]) == before
 
 
-@pytest.mark.parametrize("flag", ["eval", pytest.param("predict", marks=pytest.mark.slow)])
-def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog, flag):
+@pytest.mark.slow
+def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog):
     path = file_of(tmp_path, "the O\nrain O\n\nthe O\nharbour B-MISC\nmirror B-PER\nsnow I-MISC\n")
-    run(copied, **{f"do_{flag}": True, f"{flag}_file": path})
+    run(copied, do_eval=True, eval_file=path)
     assert (
         f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of {copied['output_dir']}; the 2 words" in caplog.text
     )
     assert "the first of them in the sentence of line 4" in caplog.text
-    prefix = "eval" if flag == "eval" else "test"
-    scores = results_of(copied, f"{prefix}_results.txt")
-    assert scores[f"{prefix}_accuracy"] <= 4 / 6 + 1e-9
-    assert "with 3 phrases" in read(copied, f"{prefix}_report.txt")
-    assert "MISC: precision:" in read(copied, f"{prefix}_report.txt")
-    records = read_records(os.path.join(copied["output_dir"], f"{flag}.tf_record"))
+    assert results_of(copied)["eval_accuracy"] <= 4 / 6 + 1e-9
+    assert "with 3 phrases" in read(copied, "eval_report.txt") and "MISC: precision:" in read(copied, "eval_report.txt")
+    records = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
     assert (records["label_ids"] > 0).sum() == 4  # the loss covers only words with known tags
 
 
@@ -376,6 +361,7 @@ def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
     assert "they are scored as by conlleval" in caplog.text and "learned" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     other = file_of(tmp_path, columns(corpus["train"]).replace("B-PER", "B-ORG"))
     before = bytes_in(copied["output_dir"])

@@ -84,6 +84,7 @@ def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model
         assert each["cosine"] == pytest.approx(cosines[each["line"]], abs=2e-6)
 
 
+@pytest.mark.slow
 def test_equal_sentences_are_ordered_by_line(rank):
     for top_k, lines in ((2, [3, 5]), (1, [3])):
         (found,) = rank(query="Marta counted the crates twice.", top_k=top_k)
@@ -91,6 +92,7 @@ def test_equal_sentences_are_ordered_by_line(rank):
         assert found["candidates"][0]["cosine"] == found["candidates"][-1]["cosine"] == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_columns_have_a_header_and_the_same_numbers(rank, flags, capsys):
     (found,) = rank(query="a\u00a0town", top_k=2)
     run_here("sentence_similarity", **flags, query="a\u00a0town", top_k=2)
@@ -102,6 +104,7 @@ def test_columns_have_a_header_and_the_same_numbers(rank, flags, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_a_file_of_queries_is_answered_line_by_line(rank, tmp_path, monkeypatch):
     (tmp_path / "queries.txt").write_text("the town\n\nthe crates\nMarta\n")
     monkeypatch.setattr(sentence_similarity, "_QUERIES_AT_A_TIME", 2)
@@ -112,6 +115,7 @@ def test_a_file_of_queries_is_answered_line_by_line(rank, tmp_path, monkeypatch)
         assert [each["line"] for each in answer["candidates"]] == [each["line"] for each in alone["candidates"]]
 
 
+@pytest.mark.slow
 def test_queries_come_through_a_pipe_or_from_repeated_flags(flags):
     result = run_script("sentence_similarity", piped=b"the town\nthe crates\n", **flags, query_file="-")
     assert result.code == 0, result
@@ -170,6 +174,7 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
     assert any("reusing the vectors" in line for line in logged)
 
 
+@pytest.mark.slow
 def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):
     long = " ".join(["the town woke"] * 30)
     (tmp_path / "candidates.txt").write_text(f"{long} twice\n{long} harbour\nMarta\n")

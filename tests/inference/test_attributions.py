@@ -71,8 +71,7 @@ MODELS = {
 @pytest.mark.parametrize(
     "kind",
     [
-        "labels",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("answers", "tags")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "answers", "tags")),
         pytest.param("a number", marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],
 )
@@ -142,6 +141,7 @@ def test_longer_inputs_than_the_model_reads_have_none(parts):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_word_that_decides_has_the_largest_attribution(files_of_model, tmp_path):
     rng = np.random.default_rng(1)
     fillers = ["the", "town", "woke", "before", "harbour", "and", "crates"]

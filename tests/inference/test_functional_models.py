@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import zipfile
 
 import h5py
@@ -63,9 +64,10 @@ def one_score(encoder):
     return keras.Model(list(inputs.values()), keras.layers.Dense(1, name="score")(encoder(inputs)["pooled_output"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "is_pair", "padding"),
-    [(two_heads, False, "longest"), pytest.param(one_score, True, "max_length", marks=pytest.mark.slow)],
+    [(two_heads, False, "longest"), (one_score, True, "max_length")],
 )
 def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
     model = make(encoder)
@@ -105,6 +107,12 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
     for name, values in expected.items():
         np.testing.assert_allclose(of_text[name], values, atol=TOLERANCE)
         np.testing.assert_allclose(of_ids[name], values, atol=TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def saved(encoder, tokenize, tmp_path_factory):
+    """The folder of a saved model; tests that change it copy it."""
+    return save_model(tmp_path_factory.mktemp("saved") / "own", one_score(encoder), tokenize)
 
 
 class Subclassed(keras.Model):
@@ -173,8 +181,8 @@ def of_weights(**options):
         (of_weights(dtype="f4", chunks=True), {}, "the data of more is compressed or not in this file"),
     ],
 )  # fmt: skip
-def test_hostile_files_are_one_line_before_anything_is_allocated(change, options, message, encoder, tokenize, tmp_path):
-    folder = save_model(tmp_path / "own", one_score(encoder), tokenize)
+def test_hostile_files_are_one_line_before_anything_is_allocated(change, options, message, saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "own")
     path = os.path.join(folder, KERAS_FILE)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -195,8 +203,8 @@ def test_hostile_files_are_one_line_before_anything_is_allocated(change, options
         ("do_lower_case", "no", "do_lower_case is 'no'; it must be true or false"),
     ],
 )
-def test_a_description_of_other_types_is_one_line(name, value, message, encoder, tokenize, tmp_path):
-    folder = save_model(tmp_path / "own", one_score(encoder), tokenize)
+def test_a_description_of_other_types_is_one_line(name, value, message, saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "own")
     path = pathlib.Path(folder, DESCRIPTION_FILE)
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
     with pytest.raises(UserError, match=f"{DESCRIPTION_FILE}: {message}"):

@@ -81,6 +81,7 @@ def test_poolings_without_special_tokens(plain, unpadded, tokenizer):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_several_poolings_are_concatenated(unpadded, tokenizer):
     names = ("cls", "max_no_special", "mean")
     for windows in (False, True):

@@ -15,23 +15,11 @@ from tests.exports import LABELS, TOLERANCE, assert_are_records, predicted
 from tests.sentences import sentence
 
 SPAN_LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
-
-KINDS = {
-    "windows": {
-        "long_text": "window",
-        "window_pooling": "max",
-        "doc_stride": 7,
-        "max_windows": 4,
-        "max_seq_length": 16,
-    },
-    "features": {"trainable_encoder": False, "feature_layers": "weighted_sum"},
-}
+WINDOWS = {"long_text": "window", "window_pooling": "max", "doc_stride": 7, "max_windows": 4, "max_seq_length": 16}
 
 
-# Each is trained, exported and called in a separate process.
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["windows", pytest.param("features", marks=pytest.mark.endurance)])
-def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_path, kind):
+def test_a_classifier_of_windows(one_layer_model, tmp_path):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):
         with open(tmp_path / f"{split}.jsonl", "w") as sink:
@@ -42,13 +30,11 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
                 }  # fmt: skip
                 sink.write(json.dumps(row) + "\n")
     flags = {
-        **files_of_model, "task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text",
+        **one_layer_model, "task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text",
         "text_b_column": "other", "label_column": "label", "train_file": "train.jsonl", "predict_file": "test.jsonl",
-        "output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "serving"), "max_seq_length": 32,
-        "train_batch_size": 8, "learning_rate": 1e-3, "num_train_epochs": 1.0, **KINDS[kind],
+        "output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "serving"), "train_batch_size": 8,
+        "learning_rate": 1e-3, "num_train_epochs": 1.0, **WINDOWS,
     }  # fmt: skip
-    if "feature_layers" not in flags:
-        flags["bert_config_file"] = one_layer_config_file
     run_here("run_classifier", **flags, do_train=True, do_predict=True, do_export=True)
     expected = predicted(flags["output_dir"])
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
@@ -63,11 +49,10 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
     found = [[result.probabilities[label] for label in labels] for result in results]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     np.testing.assert_allclose(from_ids["probabilities"], expected, atol=TOLERANCE)
-    if kind == "windows":
-        assert ids["input_ids"].shape[1] > 2 * 16
-        records = assert_are_records(ids, str(tmp_path / "out" / "predict.tf_record"), 16 * flags["max_windows"])
-        answers = loaded["examples"](examples=tf.constant(records))
-        np.testing.assert_allclose(answers["probabilities"], expected, atol=TOLERANCE)
+    assert ids["input_ids"].shape[1] > 2 * 16
+    records = assert_are_records(ids, str(tmp_path / "out" / "predict.tf_record"), 16 * flags["max_windows"])
+    answers = loaded["examples"](examples=tf.constant(records))
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=TOLERANCE)
 
 
 @pytest.mark.slow

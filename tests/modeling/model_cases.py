@@ -73,19 +73,11 @@ CASES = {
     "BertEncoder, MPNet": Case(_encoder(MPNET), float32_outputs=(0, 1)),
     "BertEncoder, DeBERTa": Case(_encoder(DEBERTA), float32_outputs=(0, 1)),
     "ClassificationModel": Case(_on_encoder(ClassificationModel, num_outputs=3)),
-    "ClassificationModel, weighted sum": Case(
-        _on_encoder(ClassificationModel, num_outputs=3, feature_layers="weighted_sum"), unused=POOLER
-    ),
     "ClassificationModel, windows": Case(
         _on_encoder(ClassificationModel, num_outputs=3, window_length=S), ((B, 2 * S),) * 3
     ),
-    "ClassificationModel, BiLSTM": Case(
-        _on_encoder(ClassificationModel, num_outputs=3, head="bilstm", lstm_units=4), unused=POOLER
-    ),
     "ReplacedTokenModel": Case(_on_encoder(ReplacedTokenModel), unused=POOLER),
     "SpanModel": Case(_on_encoder(SpanModel), unused=POOLER),
-    "SpanModel, BiLSTM": Case(_on_encoder(SpanModel, head="bilstm"), unused=POOLER),
-    "TaggingModel": Case(_on_encoder(TaggingModel, num_outputs=5), unused=POOLER),
     "TaggingModel, BiLSTM on a weighted sum": Case(
         _on_encoder(TaggingModel, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),
         unused=POOLER,

@@ -26,23 +26,13 @@ NUM_EXAMPLES, LENGTH, CLASSES = 6, 8, 3
 LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-VARIANTS = [name for name in CASES if name not in ("BertEncoder", "ClassificationModel")]
-REPEATED = (  # in "TaggingModel, BiLSTM on a weighted sum"
-    "ClassificationModel, weighted sum", "ClassificationModel, BiLSTM", "SpanModel, BiLSTM", "TaggingModel",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in VARIANTS) + [pytest.mark.endurance] * (name in REPEATED))
-        for name in CASES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_a_model_keeps_the_contract_of_keras(name, tmp_path):
     model_cases.check(CASES[name], tmp_path)
 
 
+@pytest.mark.slow
 def test_no_public_model_is_left_out():
     found = set()
     for module in pkgutil.iter_modules(modeling.__path__):
@@ -140,11 +130,8 @@ def first(outputs):
     return np.asarray(keras.tree.flatten(outputs)[0])
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: BertEncoder(CONFIG), lambda: ClassificationModel(BertEncoder(CONFIG), num_outputs=3)]
-)
-def test_inputs_come_as_a_dict_a_list_or_arguments(make, batch):
-    model, arrays = make(), list(batch.values())
+def test_inputs_come_as_a_dict_a_list_or_arguments(batch):
+    model, arrays = ClassificationModel(BertEncoder(CONFIG), num_outputs=3), list(batch.values())
     expected = first(model(**batch))
     transformers = dict(zip(("input_ids", "attention_mask", "token_type_ids"), arrays, strict=True))
     keras_hub = dict(zip(("token_ids", "padding_mask", "segment_ids"), arrays, strict=True))
@@ -205,6 +192,7 @@ def test_wrong_inputs_are_named(batch):
         assert "Arguments received" not in str(caught.value)  # of Keras
 
 
+@pytest.mark.slow
 def test_wrong_ids_are_named_by_the_methods_of_keras(labels):
     model = ClassificationModel(BertEncoder(CONFIG), num_outputs=CLASSES)
     model.compile("sgd", LOGITS_LOSS)
@@ -235,6 +223,7 @@ def test_results_and_attributes_have_the_names_of_transformers(batch):
             getattr(model, name)
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, labels, tmp_path):
     arrays = list(batch.values())
     checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.keras")
@@ -282,6 +271,7 @@ def test_a_frozen_encoder_stays_frozen_when_it_is_stored():
         assert [variable.path for variable in again.trainable_variables] == ["output_weights", "output_bias"]
 
 
+@pytest.mark.slow
 def test_a_summary_shows_shapes_and_the_output_layer(model):
     text = summary_of(model, expand_nested=True)
     assert "?" not in text
@@ -301,6 +291,7 @@ def test_inputs_are_completed_once(batch, monkeypatch):
     assert len(completed) == 1  # only by the model, not again by its encoder
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
     """In a new process, importing the package is enough for loading."""
     model.save(tmp_path / "model.keras")

@@ -13,7 +13,10 @@ from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 TOLERANCE = 1e-6
 
 
-@pytest.fixture(scope="module", params=[BertConfig, MPNetConfig, DebertaConfig], ids=["bert", "mpnet", "deberta"])
+KINDS = [BertConfig, pytest.param(MPNetConfig, marks=pytest.mark.slow), DebertaConfig]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=["bert", "mpnet", "deberta"])
 def encoders(request):
     """Encoders with the same random weights: with padding and without."""
     own = {BertConfig: {"type_vocab_size": 2}, DebertaConfig: {"position_buckets": 6}}.get(request.param, {})

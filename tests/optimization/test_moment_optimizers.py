@@ -163,7 +163,7 @@ def optimizer_for_fit(optimizer_class, **options):
     return optimizer_class(schedule, **OPTIONS[optimizer_class], **options)
 
 
-@pytest.fixture(scope="module", params=OPTIONS)
+@pytest.fixture(scope="module", params=[AdamWeightDecay, pytest.param(Lamb, marks=pytest.mark.slow)])
 def optimizer_class(request):
     return request.param
 
@@ -190,6 +190,7 @@ def test_several_devices_clip_the_sum_of_their_gradients(optimizer_class, twelve
     assert_same_weights(fitted(model, epochs=2), twelve_small_steps, 1e-5)
 
 
+@pytest.mark.slow
 def test_options_unsupported_on_several_devices_are_refused(two_devices):
     with two_devices.scope():
         model = small_model()
@@ -198,6 +199,7 @@ def test_options_unsupported_on_several_devices_are_refused(two_devices):
         fitted(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer_class", [AdamWeightDecay], scope="module")
 def test_a_scaled_loss_gives_the_same_steps(optimizer_class, twelve_small_steps):
     # A scale that is a power of two does not change gradients.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 
 import keras
 
@@ -62,15 +61,3 @@ def assert_same_end(folder, whole):
     last = [f"model.ckpt-6.{end}" for end in ENDS]
     assert bytes_of(folder / "best", best) == bytes_of(whole / "best", best)
     assert bytes_of(folder, last) == bytes_of(whole, last)
-
-
-def sigterm_after_first_evaluation(job_class, monkeypatch):
-    """Send SIGTERM in the first evaluation of a job."""
-    scores = job_class.scores
-
-    def stop(job, *given):
-        monkeypatch.setattr(job_class, "scores", scores)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return scores(job, *given)
-
-    monkeypatch.setattr(job_class, "scores", stop)

@@ -18,20 +18,10 @@ from tests.training.engine_steps import MODEL, ROWS, ten_steps
 from tests.training.short_runs import pretraining_flags
 from tests.training.trajectory import assert_follows_the_reference, golden_trajectory
 
-TASKS = ("all layers", "CRF")
+TASKS = ("CRF",)
 OTHER_TASKS = tuple(name for name in ROWS if name not in TASKS)  # their code is in the others, or only they have it
 _IGNORED_BY_SOFTMAX = re.compile("key/bias|multiple_choice/output_bias")  # their gradients are rounding errors
-ALL = (
-    "golden",
-    "devices",
-    *TASKS,
-    "dropout on 1",
-    "dropout on 4",
-    "dropout recomputed",
-    "resumed",
-    "bfloat16",
-    "float16",
-)
+ALL = ("golden", "devices", *TASKS, "dropout on 1", "dropout on 4", "dropout recomputed", "resumed", "float16")
 
 
 def on_jax(command, folder, code=0, **variables):
@@ -116,15 +106,13 @@ def test_dropout_depends_on_the_step_but_neither_on_devices_nor_recomputation_no
 
 
 @pytest.mark.slow
-def test_mixed_precision_stays_near_the_reference_and_overflows_change_nothing(steps_of, golden):
-    found = steps_of(*ALL)
-    for name in ("bfloat16", "float16"):
-        np.testing.assert_allclose(found[name]["loss"], golden["loss"][:5], rtol=5e-3)
-        np.testing.assert_allclose(found[name]["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)
-    later = found["float16"]
-    assert later["later overflow_steps"].tolist() == [1, 1]
-    assert later["later loss_scale"].tolist() == [2.0**30, 2.0**29]
-    assert later["changed"].tolist() == []
+def test_float16_stays_near_the_reference_and_overflows_change_nothing(steps_of, golden):
+    found = steps_of(*ALL)["float16"]
+    np.testing.assert_allclose(found["loss"], golden["loss"][:5], rtol=5e-3)
+    np.testing.assert_allclose(found["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)
+    assert found["later overflow_steps"].tolist() == [1, 1]
+    assert found["later loss_scale"].tolist() == [2.0**30, 2.0**29]
+    assert found["changed"].tolist() == []
 
 
 @pytest.mark.slow
@@ -154,27 +142,21 @@ def begun(folder, at):
 
 
 @pytest.mark.slow
-def test_killed_runs_go_on_exactly_and_with_the_other_library(quiet_model, records_file, tmp_path):
+def test_runs_go_on_with_the_other_library(quiet_model, records_file, tmp_path):
+    """One of them was killed; that they go on exactly is tested above."""
     flags = pretraining_flags(records_file, MODEL, **quiet_model, num_train_steps=6, save_checkpoints_steps=3)
     flags |= {"iterations_per_loop": 1, "log_steps": 1, "keep_checkpoint_max": 0, "num_warmup_steps": 2}
 
     def jax(folder, **more):
         on_jax(script_command("run_pretraining", {**flags, "backend": "jax", "output_dir": folder}), tmp_path, **more)
 
-    whole, killed, tensorflow = (tmp_path / name for name in ("whole", "killed", "tensorflow"))
-    jax(whole)
+    killed, whole = tmp_path / "killed", tmp_path / "tensorflow"
     jax(killed, code=-signal.SIGKILL, **{KILL_AT_VARIABLE: "step:5"})
-    jax(killed)
-    expected = checkpoint_of(whole, 6)
-    for name, array in checkpoint_of(killed, 6).items():
-        np.testing.assert_array_equal(array, expected[name], err_msg=name)
-    assert scalars(killed) == scalars(whole)
-
-    run_here("run_pretraining", **flags, output_dir=tensorflow)
-    from_tensorflow, from_jax = begun(tensorflow, 3), begun(whole, 3)
+    run_here("run_pretraining", **flags, output_dir=whole)
+    expected, from_tensorflow = checkpoint_of(whole, 6), begun(whole, 3)
     jax(from_tensorflow)
-    run_here("run_pretraining", **flags, output_dir=from_jax)
-    for folder in (tensorflow, from_tensorflow, from_jax):
+    run_here("run_pretraining", **flags, output_dir=killed)
+    for folder in (from_tensorflow, killed):
         found = checkpoint_of(folder, 6)
         assert found.keys() == expected.keys()
         for name, array in expected.items():

@@ -140,6 +140,7 @@ def test_callbacks_see_the_lines_of_the_log_and_the_optimizer(tmp_path):
     assert events == ["begin", 0, ("step", 4), 1, ("step", 8), 2, ("step", 10), 3, 0.999]
 
 
+@pytest.mark.slow
 def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
     stopping = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=1)  # the loss falls
     assert train(tmp_path, callbacks=[stopping])
@@ -151,9 +152,9 @@ def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "seconds_to_save", "saved"),
     [
-        ({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14]),
+        pytest.param({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14], marks=pytest.mark.slow),
         ({"save_checkpoints_secs": 4}, 0.09, [0, 5, 10, 14]),  # 50 times as long as a save
-        ({"save_checkpoints_secs": 0}, 0, [0, 10, 14]),
+        pytest.param({"save_checkpoints_secs": 0}, 0, [0, 10, 14], marks=pytest.mark.slow),
     ],
 )
 def test_checkpoints_by_time_are_replaced_and_resume_exactly(
@@ -187,7 +188,13 @@ def test_checkpoints_by_time_are_replaced_and_resume_exactly(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
+@pytest.mark.parametrize(
+    ("number", "name", "code"),
+    [
+        (signal.SIGTERM, "SIGTERM", 0),
+        pytest.param(signal.SIGINT, "Ctrl-C", 130, marks=pytest.mark.endurance),  # see test_interruptions.py
+    ],
+)
 def test_a_process_saves_at_a_signal_and_exits_cleanly(records_file, model_dir, tmp_path, number, name, code):
     flags = pretraining_flags(records_file, model_dir, num_train_steps=100_000, save_checkpoints_steps=50_000)
     command = script_command("run_pretraining.py", {**flags, "log_steps": 10, "do_eval": True, "output_dir": tmp_path})

@@ -21,9 +21,10 @@ def golden_trajectory():
     return golden_arrays("pretraining_model/trajectory.npz")
 
 
-def golden_task(model_dir, *, dropout=0.0, **options):
+def golden_task(model_dir, *, dropout=0.0, num_layers=3, **options):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = dataclasses.replace(config, num_hidden_layers=num_layers, **rates)
     return PretrainingTask(config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6, **options)
 
 

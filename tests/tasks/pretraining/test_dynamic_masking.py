@@ -67,7 +67,7 @@ def unmasked(batch):
     return {**{name: values for name, values in batch.items() if name not in MASKED}, "input_ids": ids}
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize("whole_word", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, whole_word):
     stored = make()._replace(maskers={}).training_batches(batch_size=BATCH_SIZE, start_record=0)
     found = training(30, whole_word=whole_word)
@@ -84,7 +84,7 @@ def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file
     assert make().evaluation_batches(batch_size=4, max_batches=9).element_spec == with_masks.element_spec
 
 
-@pytest.mark.parametrize("num_batches", [1, 13])
+@pytest.mark.parametrize("num_batches", [1, pytest.param(13, marks=pytest.mark.slow)])
 def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, num_batches):
     whole = training(32)
     assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])

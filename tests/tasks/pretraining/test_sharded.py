@@ -136,7 +136,7 @@ def test_memory_decides_how_much_is_done_at_a_time(caplog):
     assert [large.num_group_processes(size) for size in (10**6, 10**8, 10**10)] == [2, 2, 1]
 
 
-@pytest.mark.parametrize("num_processes", [1, 3])
+@pytest.mark.parametrize("num_processes", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_mistake_in_the_text_is_located_in_its_file(make, corpus, many_parts, num_processes):
     path = corpus.split(",")[1]
     lines = open(path, "rb").read().split(b"\n")
@@ -170,6 +170,7 @@ def test_the_folder_of_work_is_cleared_if_its_note_is_damaged_and_left_alone_if_
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp_path, monkeypatch, caplog):
     expected = open(make(corpus, "whole", num_processes=1), "rb").read()
     merge_runs = sharded.merge_runs

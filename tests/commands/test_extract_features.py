@@ -102,6 +102,7 @@ def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, golden_lines):
         np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_tables_give_the_texts_of_their_columns(extract, golden_lines, tmp_path):
     """Tables of all formats are in tests/data/test_text_inputs.py."""
     expected = np.array([token_vectors(line)[0] for line in json_lines(golden_lines)])  # of [CLS]

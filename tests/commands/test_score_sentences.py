@@ -105,6 +105,7 @@ def test_the_first_scores_come_before_all_texts_are_read(one_layer_model, vocab_
     assert next(lines, 1000) < 100
 
 
+@pytest.mark.slow
 def test_pairs_have_the_probability_of_the_next_sentence_head(score, model, vocab_file):
     pairs = [("the town woke", "marta left"), ("marta left", "the town"), ("the " * 30, "town")]
     header, *rows = score([" ||| ".join(pair) for pair in pairs] + ["", "a ||| \u200b"], score="next_sentence")

@@ -76,7 +76,7 @@ def test_invalid_arguments_are_errors(predictor):
         predictor.embed(7)
 
 
-@pytest.mark.parametrize("gives_vocabulary", [False, True])
+@pytest.mark.parametrize("gives_vocabulary", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_text_settings_may_be_given(folder, predictor, vocab_file, gives_vocabulary):
     given = {"basic_tokenize": False, **({"vocab_file": vocab_file} if gives_vocabulary else {})}
     presplit = Predictor(folder, **given)

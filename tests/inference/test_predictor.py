@@ -113,6 +113,7 @@ def test_folders_that_hold_no_model(reviews, tmp_path):
         Predictor(reviews["output_dir"], top_k=3)
 
 
+@pytest.mark.slow
 def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     shutil.copytree(reviews["output_dir"], tmp_path / "out")
     for name in ("bert_config.json", "vocab.txt"):  # earlier versions did not keep them there

@@ -139,6 +139,7 @@ def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_fol
         Predictor(sparse_folder).embed(SPARSE_TEXTS)
 
 
+@pytest.mark.slow
 def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_path, capsys):
     (sparse_folder / "modules.json").unlink()
     embed = Predictor(sparse_folder).embed

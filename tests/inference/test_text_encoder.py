@@ -106,6 +106,7 @@ def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file
     assert encoder.embed([], pooling="concat_last_four", **settings).shape == (0, joined.shape[1])
 
 
+@pytest.mark.slow
 def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
     texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
     wordpieces = [tokenizer.encode(text.text_a) for text in texts]
@@ -166,6 +167,7 @@ def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
     assert found.vectors.shape == (len(found.input_ids), 3, 32)
 
 
+@pytest.mark.slow
 def test_windows_do_not_change_short_texts(unpadded, tokenizer):
     for found, other in zip(
         extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True

@@ -88,6 +88,7 @@ def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
         np.testing.assert_array_equal(values, end[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_row):
     train(tmp_path, optimizer="momentum")
     with pytest.raises(UserError, match="lacks .*adam_m.*: it was trained with another optimizer; use that optimizer"):

@@ -90,6 +90,7 @@ def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, n
     assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])
 
 
+@pytest.mark.slow
 def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(training):
     small, large = training(12, batch_size=4), training(3, batch_size=16)
     joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}

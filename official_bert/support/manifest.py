@@ -13,7 +13,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 
 _LIST_SIGN = "@"
-_SIDECARS = (".json", ".vocab.txt", ".spiece.model")
+_SIDECARS = (".json", ".vocab.txt", ".model")
 
 
 def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None) -> list[str]:

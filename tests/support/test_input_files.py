@@ -101,7 +101,8 @@ def test_mistakes_in_the_flag(folder, patterns, message):
 
 def test_sidecars_of_records_are_left_out_of_folders_alone(folder):
     (folder / "records").mkdir()
-    for name in ("train.tfrecord", "train.tfrecord.json", ".train.partial-1"):
+    sidecars = [f"train.tfrecord.{name}" for name in ("json", "spiece.model", "sentencepiece.bpe.model", "spm.model")]
+    for name in ("train.tfrecord", *sidecars, ".train.partial-1"):
         (folder / "records" / name).write_text("records")
     assert find_inputs("records", is_input=is_no_sidecar) == ["records/train.tfrecord"]
     assert find_inputs("records/*.json", is_input=is_no_sidecar) == ["records/train.tfrecord.json"]

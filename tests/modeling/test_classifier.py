@@ -60,7 +60,7 @@ def test_answers_are_scored_as_by_the_reference(config, batch):
     assert np.abs(golden["start_logits"] - golden["end_logits"]).max() > 0.01  # so that swapping them is noticed
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("pooling", [pytest.param("mean", marks=pytest.mark.slow), "max"])
 def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
     model = make_model(config, window_length=40, window_pooling=pooling)
     plain = np.asarray(make_model(config)(batch))  # six sequences of 40

@@ -13,7 +13,7 @@ from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
 TOLERANCE = 1e-6
 
 
-KINDS = [BertConfig, pytest.param(MPNetConfig, marks=pytest.mark.slow), DebertaConfig]
+KINDS = [BertConfig, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (MPNetConfig, DebertaConfig))]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=["bert", "mpnet", "deberta"])

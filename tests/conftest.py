@@ -18,7 +18,7 @@ import pytest
 
 from official_bert.commands import load_command
 from official_bert.options.command import UNUSED_PEERS
-from official_bert.options.outputs import check_outputs
+from official_bert.options.option import check_outputs
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, blocked_imports
 from official_bert.support.processes import available_cores

@@ -16,7 +16,7 @@ _PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None
 from official_bert.commands import load_command
-from official_bert.options.outputs import check_outputs
+from official_bert.options.option import check_outputs
 from official_bert.support.errors import UserError
 for name, flags, part in {cases!r}:
     script = load_command(name)

@@ -23,9 +23,7 @@ def run(config: VocabConfig, parts: list[CorpusPart]) -> None:
 
     warn_of_text(parts[0], config, config.text_settings)
     wordpieces = learn_vocab(
-        count_corpus_words(parts, config.text_settings),
-        vocab_size=config.vocab_size,
-        **config.learner_flags,
+        count_corpus_words(parts, config.text_settings), vocab_size=config.vocab_size, **config.learner_flags
     )
     with writing.atomic_write(config.vocab_file) as sink:
         sink.writelines(f"{piece}\n" for piece in wordpieces)

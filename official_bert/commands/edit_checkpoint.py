@@ -235,9 +235,7 @@ def _extended(
     from official_bert.data.vocab_learner import extended, learn_vocab
 
     learned = learn_vocab(
-        word_counts,
-        vocab_size=max(vocabulary.size, 2 * config.num_new_tokens),
-        **config.learner_flags,
+        word_counts, vocab_size=max(vocabulary.size, 2 * config.num_new_tokens), **config.learner_flags
     )
     change = extended(vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens)
     num_added = len(set(change.tokens) - vocabulary.token_to_id.keys())

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 @options(group="output")
 class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     output_file: str | None = option(
-        None,
-        "File to write; - for standard output, with --output_format=jsonl.",
-        required=True,
-        is_output=True,
+        None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_output=True
     )
     layers: str = option(
         "-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", from_checkpoint=True

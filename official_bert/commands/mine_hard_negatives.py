@@ -86,11 +86,7 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
         columns = {"pairs_file": [self.anchor_column, self.positive_column], "corpus_file": column}
         return {
             name: TextSource(
-                getattr(self, name),
-                columns[name],
-                has_header=self.has_header,
-                delimiter=self.delimiter,
-                parameter=name,
+                getattr(self, name), columns[name], has_header=self.has_header, delimiter=self.delimiter, parameter=name
             )
             for name in columns
             if getattr(self, name) is not None

@@ -31,10 +31,7 @@ class SplitSentencesConfig(CorpusOptions):
         False, "Plain text: blank lines only end paragraphs, and each file is one document, such as a book."
     )
     output_file: str | None = option(
-        None,
-        "Text file to write; compressed with gzip if its name ends in .gz.",
-        required=True,
-        is_output=True,
+        None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_output=True
     )
     num_processes: int = option(
         0, "Number of processes; 0 for one per CPU core.", group="rarely needed", minimum=0, maximum=MAX_PARTS

@@ -115,12 +115,7 @@ def check_table(path: str, table_format: str | None, columns: Columns) -> None:
 
 
 def read_table(
-    path: str,
-    table_format: str,
-    columns: Columns = ALL_COLUMNS,
-    delimiter: str = COMMA,
-    *,
-    has_header: bool = True,
+    path: str, table_format: str, columns: Columns = ALL_COLUMNS, delimiter: str = COMMA, *, has_header: bool = True
 ) -> Iterator[Row]:
     """Read a user's table without blank rows at its end: TSV and CSV with their header, `KEYED_FORMATS` with `columns`.
 

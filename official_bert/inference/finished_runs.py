@@ -44,13 +44,7 @@ from official_bert.serving.exports import export_run, write_export
 from official_bert.serving.saved_model import load_version
 from official_bert.serving.servable import Servable
 from official_bert.serving.signatures import EXAMPLES, TEXT
-from official_bert.serving.versions import (
-    DESCRIPTION_FILE,
-    SAVED_MODEL_FILE,
-    description,
-    find_version,
-    model_file,
-)
+from official_bert.serving.versions import DESCRIPTION_FILE, SAVED_MODEL_FILE, description, find_version, model_file
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from official_bert.serving.readers import softmax
+from official_bert.serving.engine_model import softmax
 from official_bert.serving.signatures import Arrays
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.reader import Classification, MultiLabelClassification

@@ -3,10 +3,4 @@
 from official_bert.optimization.optimizers import AdamWeightDecay, Lamb
 from official_bert.optimization.schedules import LinearWarmupThenConstant, LinearWarmupThenCosine, LinearWarmupThenDecay
 
-__all__ = [
-    "AdamWeightDecay",
-    "Lamb",
-    "LinearWarmupThenConstant",
-    "LinearWarmupThenCosine",
-    "LinearWarmupThenDecay",
-]
+__all__ = ["AdamWeightDecay", "Lamb", "LinearWarmupThenConstant", "LinearWarmupThenCosine", "LinearWarmupThenDecay"]

@@ -17,8 +17,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from absl import app, flags, logging
 
-from official_bert.options.option import full_help, short_help
-from official_bert.options.outputs import check_outputs
+from official_bert.options.option import check_outputs, full_help, short_help
 from official_bert.support import errors, files, processes, signals
 from official_bert.support.console import drop_broken_streams, filtered_stderr, is_startup_note, prepare_streams
 from official_bert.support.errors import UserError, printable
@@ -361,11 +360,7 @@ class _Parser(flags.ArgumentParser):
         return self._parser.flag_type()
 
 
-def from_flags(
-    config_class: type[Config],
-    flag_values: flags.FlagValues,
-    complete: Complete | None = None,
-) -> Config:
+def from_flags(config_class: type[Config], flag_values: flags.FlagValues, complete: Complete | None = None) -> Config:
     """Build the config from parsed flags; `__post_init__` checks it."""
     names = [field.name for field in dataclasses.fields(config_class)]
     values = {name: flag_values[name].value for name in names}
@@ -377,11 +372,7 @@ def from_flags(
     return config_class(**values)
 
 
-def from_arguments(
-    config_class: type[Config],
-    arguments: Sequence[str],
-    complete: Complete | None = None,
-) -> Config:
+def from_arguments(config_class: type[Config], arguments: Sequence[str], complete: Complete | None = None) -> Config:
     """Build the config from command-line arguments without the program name."""
     flag_values = flags.FlagValues()
     define_flags(config_class, flag_values)

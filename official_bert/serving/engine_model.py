@@ -1,19 +1,30 @@
-"""`EngineModel`: an export for LiteRT, ONNX Runtime or OpenVINO, which reads texts with its task's reader."""
+"""`EngineModel`: an export for LiteRT, ONNX Runtime or OpenVINO, which reads texts with its task's reader.
 
+Nothing here imports TensorFlow. A `Reader`, in the module `reader` of each task, does what the operations of its
+`Servable` do in a SavedModel, and what the task's command does to the texts of --do_predict. An engine reads input_ids,
+input_mask and segment_ids, int32 [B, S], and returns outputs by name, [B, ...]; several threads may call it.
+"""
+
+import contextlib
+import functools
 import importlib
 import importlib.util
+import math
 import os
-from collections.abc import Mapping, Sequence
+import queue
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.serving.engines import open_engine
-from official_bert.serving.readers import Reader, check_table_size, padded_table
+from official_bert.options.groups import ENGINES
+from official_bert.serving.batching import work
 from official_bert.serving.signatures import (
+    MOST_CELLS,
     SERVING_DEFAULT,
     SERVING_INT64,
     TEXT,
@@ -28,16 +39,221 @@ from official_bert.serving.signatures import (
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
     LIMITS,
+    LITE_FILE,
     NUM_POSITIONS,
+    ONNX_FILE,
     OUTPUTS,
     check_whole,
     description,
     model_file,
 )
-from official_bert.support.errors import UserError
-from official_bert.tokenization import load_tokenizer
+from official_bert.support import files
+from official_bert.support.console import filtered_stderr
+from official_bert.support.errors import UserError, require
+from official_bert.support.processes import available_cores
+from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, batches_by_length
 from official_bert.tokenization.tokenizer import to_unicode
+
+_CHARACTERS_PER_PIECE = 16  # few texts have more on average
+_MOST_WORK = 1 << 11  # positions computed together
+MOST_LOGITS = 1 << 24  # computed together
+
+
+class Reading(NamedTuple):
+    """An example as the sequences that the model reads, and what its answer needs of it."""
+
+    sequences: list[Mapping[str, Any]]  # input_ids, input_mask and segment_ids of each, without padding at the end
+    parts: Any = None
+
+
+class Reader:
+    def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
+        """Create a reader from the description of an export."""
+        self.said, self.tokenizer, self.specials = said, tokenizer, tokenizer.specials
+        self.max_seq_length = said["max_seq_length"]
+        self.num_read: int | None = None  # wordpieces of a text after which nothing is read
+        self.num_logits = 1  # per position, if it has many
+        # Signatures of texts beside `text`, by name: their outputs, and how they follow from those of `text`.
+        self.further_signatures: Mapping[str, tuple[Mapping[str, ArraySpec], Callable[[Arrays], Arrays]]] = {}
+
+    def beginning(self, text: str) -> str:
+        """Cut off the end of a long text, at a space, if enough wordpieces are left: to tokenize all takes longer."""
+        if self.num_read is None or len(text) <= self.num_read * _CHARACTERS_PER_PIECE:
+            return text
+        beginning = text[: max(text.rfind(" ", 0, self.num_read * _CHARACTERS_PER_PIECE), 0)]
+        return beginning if len(self.tokenizer.encode(beginning)) > self.num_read else text
+
+    def encode(self, *texts: str) -> Reading:
+        """Convert the texts of an example, one for each of the description's `text_names`."""
+        raise NotImplementedError
+
+    def most_rows(self, length: int) -> int:
+        """Return the number of sequences of a length that are computed together."""
+        return max(min(_MOST_WORK // work(1, length), MOST_LOGITS // (length * self.num_logits)), 1)
+
+    def named(self, outputs: Arrays) -> Arrays:
+        """Add the names of labels to outputs of sequences, [B, ...]: the outputs of the signature for ids."""
+        return outputs
+
+    def stacked(self, rows: Sequence[Arrays]) -> Arrays:
+        """Convert the outputs of each sequence to those of the signature for ids, [B, ...]."""
+        tables = {name: padded_table([row[name] for row in rows], rows[0][name].dtype.type()) for name in rows[0]}
+        return self.named(tables)
+
+    def decode(self, readings: Sequence[Reading], outputs: Sequence[Sequence[Arrays]]) -> Arrays:
+        """Convert the outputs of each example's sequences to the outputs of the signature `text`, [B, ...]."""
+        del readings
+        return self.stacked([row for (row,) in outputs])
+
+
+def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
+    """Stack arrays or lists of different shapes: [B, ...], filled up with a value whose type the table has."""
+    rows = [np.array(row, object if isinstance(empty, bytes) else np.asarray(empty).dtype) for row in rows]
+    sizes = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
+    if width:
+        sizes[0] = width
+    check_table_size(len(rows), math.prod(sizes))
+    table = np.full([len(rows), *sizes], empty, rows[0].dtype)
+    for number, row in enumerate(rows):
+        table[(number, *map(slice, row.shape))] = row
+    return table
+
+
+def check_table_size(num_rows: int, width: int) -> None:
+    """Raise RequestError if padding rows to a width would take much memory; one row always fits."""
+    if num_rows > 1 and num_rows * width > MOST_CELLS:
+        raise RequestError(
+            f"each table of the response is limited to {MOST_CELLS} cells (examples times the length of the longest); "
+            f"send fewer examples per request; the number of cells would be {num_rows * width}"
+        )
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return probabilities over the last axis."""
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
+class _Pool:
+    """Objects that one thread uses at a time; there are as many as were used at once."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self._make, self._free = make, queue.SimpleQueue()
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Any]:
+        try:
+            found = self._free.get_nowait()
+        except queue.Empty:
+            found = self._make()
+        try:
+            yield found
+        finally:
+            self._free.put(found)
+
+
+class Engine:
+    reads_batches = True  # otherwise B is 1
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        raise NotImplementedError
+
+    def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
+        """Compute batches, in order."""
+        return map(self, batches)
+
+
+class LiteEngine(Engine):
+    """LiteRT. One row is computed by `num_threads`, and each of several rows by one of as many threads."""
+
+    reads_batches = False
+
+    def __init__(self, path: str, num_threads: int):
+        require("ai_edge_litert", "lite")
+        from ai_edge_litert.interpreter import Interpreter
+
+        def runner(num_threads: int) -> Any:
+            interpreter = Interpreter(path, num_threads=num_threads)
+            interpreter.allocate_tensors()  # writes its note now, and prepares the weights before the first request
+            return interpreter.get_signature_runner(SERVING_DEFAULT)
+
+        self._alone, self._together = (_Pool(functools.partial(runner, number)) for number in (num_threads, 1))
+        self._threads, self._num_threads = ThreadPoolExecutor(num_threads), num_threads
+        with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")), self._alone.one():
+            pass  # the file is read now, since it may be damaged
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        with self._alone.one() as run:
+            return run(**ids)
+
+    def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
+        """See `Engine`."""
+        batches = list(batches)
+        is_parallel = min(len(batches), self._num_threads) > 1
+        return self._threads.map(self._one_of_several, batches) if is_parallel else map(self, batches)
+
+    def _one_of_several(self, ids: Arrays) -> Arrays:
+        with self._together.one() as run:
+            return run(**ids)
+
+
+class OnnxEngine(Engine):
+    """ONNX Runtime."""
+
+    def __init__(self, path: str, num_threads: int):
+        require("onnxruntime", "onnx")
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = num_threads, 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._names = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        return dict(zip(self._names, self._session.run(None, dict(ids)), strict=True))
+
+
+class OpenVinoEngine(Engine):
+    """OpenVINO."""
+
+    def __init__(self, path: str, num_threads: int):
+        require("openvino", "openvino")
+        import openvino
+
+        num_streams = available_cores() if num_threads == 1 else 1
+        settings = {"INFERENCE_NUM_THREADS": num_threads * num_streams, "NUM_STREAMS": num_streams}
+        settings["INFERENCE_PRECISION_HINT"] = "f32"  # on some processors it would be bfloat16
+        model = openvino.Core().compile_model(path, "CPU", settings)
+        self._requests = _Pool(model.create_infer_request)
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        with self._requests.one() as request:
+            return {value.any_name: np.array(found) for value, found in request.infer(dict(ids)).items()}
+
+
+def open_engine(folder: str, file_name: str, *, name: str | None = None, num_threads: int = 0) -> Engine:
+    """Open the model of an export.
+
+    Args:
+      name: one of `ENGINES`, for a model that both read; by default the first.
+      num_threads: number of threads that compute a request; 0 for the number of cores.
+    """
+    if name is not None and file_name != ONNX_FILE:
+        raise UserError(f"engine={name} reads exports with export_format=onnx, but {folder} has {file_name}")
+    engine = {LITE_FILE: LiteEngine, ONNX_FILE: OpenVinoEngine if name == ENGINES[1] else OnnxEngine}[file_name]
+    if files.is_remote(folder):
+        raise UserError(f"{folder} is remote, and only SavedModels are read from there; copy it to this machine")
+    path = os.path.join(folder, file_name)
+    try:
+        return engine(path, num_threads or available_cores())
+    except UserError:
+        raise
+    except Exception as error:  # of any kind: each engine has its own
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"{path} cannot be loaded ({reason:.300}); is it damaged? Export the model again") from error
+
 
 # An export does not tell its sizes; these are BERT-Base's.
 USUAL_SIZES = BertConfig(vocab_size=1)

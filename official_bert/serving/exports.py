@@ -24,7 +24,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
-from official_bert.serving.saved_model import READS_SPLIT_TEXTS
+from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
 from official_bert.serving.servable import IDS_SCHEMA, Servable
 from official_bert.serving.signatures import METHODS, SERVING_DEFAULT, TEXT, TOKENIZE
 from official_bert.serving.versions import (
@@ -38,7 +38,6 @@ from official_bert.serving.versions import (
     check_is_no_version,
     versions,
 )
-from official_bert.serving.warmup import WARMUP_FILE, write_warmup
 from official_bert.support import files, writing
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, plain_message, require

@@ -39,13 +39,7 @@ from official_bert.serving.signatures import (
     LoadedExport,
     Signature,
 )
-from official_bert.serving.versions import (
-    SAVED_MODEL_FILE,
-    complete_versions,
-    description,
-    highest_version,
-    model_file,
-)
+from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, description, highest_version, model_file
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, plain_message
 

@@ -69,11 +69,7 @@ def definitions_of(signatures: Mapping[str, Signature]) -> dict[str, Any]:
 
     def described(name: str, spec: ArraySpec) -> dict[str, Any]:
         sizes = [{"size": str(-1 if size is None else size), "name": ""} for size in spec.shape]
-        return {
-            "name": name,
-            "dtype": _TYPES[spec.dtype.name],
-            "tensor_shape": {"dim": sizes, "unknown_rank": False},
-        }
+        return {"name": name, "dtype": _TYPES[spec.dtype.name], "tensor_shape": {"dim": sizes, "unknown_rank": False}}
 
     return {
         name: {

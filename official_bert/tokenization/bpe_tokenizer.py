@@ -41,9 +41,7 @@ _MODEL = {
 }
 _STEPS = {
     "normalizer": {},
-    "pre_tokenizer": {
-        "ByteLevel": {"add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)},
-    },
+    "pre_tokenizer": {"ByteLevel": {"add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}},
 }
 _SPACE = "\u0120"  # represents a space in a token
 

@@ -306,11 +306,7 @@ def join_parts(
 
 
 def truncate_and_join(
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor | None = None,
-    *,
-    specials: Specials,
-    max_seq_length: int,
+    first: tf.RaggedTensor, second: tf.RaggedTensor | None = None, *, specials: Specials, max_seq_length: int
 ) -> dict[str, tf.Tensor]:
     """Truncate, join and pad texts or pairs of texts, int32 [B, (wordpieces)]; see `join_parts`."""
     with tf.device("CPU:0"):

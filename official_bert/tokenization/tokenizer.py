@@ -179,10 +179,7 @@ class Tokenizer(abc.ABC):
 
     @classmethod
     def from_folder(
-        cls,
-        folder: str | os.PathLike[str],
-        do_lower_case: bool | None = None,
-        **settings: bool | str | None,
+        cls, folder: str | os.PathLike[str], do_lower_case: bool | None = None, **settings: bool | str | None
     ) -> Self:
         """Load the tokenizer of a model; UserError if it is of another kind; see `load_tokenizer`.
 

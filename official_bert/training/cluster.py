@@ -15,7 +15,7 @@ from absl import logging
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.processes import is_address
-from official_bert.training.step_base import TrainingSteps
+from official_bert.training.step import TrainingSteps
 from official_bert.training.task import Task, TrainingPlan
 
 _CHIEF = 0

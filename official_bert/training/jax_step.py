@@ -15,7 +15,7 @@ import numpy as np
 from jax.interpreters import partial_eval
 from jax.sharding import NamedSharding, PartitionSpec
 
-from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.task import Task, TrainingPlan, WeightedSum, compares_examples
 
 _Batch = Mapping[str, jax.Array]

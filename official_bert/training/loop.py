@@ -26,7 +26,7 @@ from official_bert.support.signals import RunRequests
 from official_bert.training.cluster import Cluster
 from official_bert.training.devices import open_cluster
 from official_bert.training.monitoring import ScalarLog
-from official_bert.training.step_base import HostNumber
+from official_bert.training.step import HostNumber
 from official_bert.training.task import Task, TrainingPlan
 from official_bert.training.training_run import TrainingRun, weights_by_name
 
@@ -82,9 +82,7 @@ class Trainer:
         with self.cluster.scope():
             self.model: keras.Model = task.build_model()
         self.cluster.check_same("number formats, which mixed_precision=auto chose", self.model.compute_dtype)
-        self._predictions = self._compiled(
-            lambda batch: task.predictions(self.model(batch, training=False), batch),
-        )
+        self._predictions = self._compiled(lambda batch: task.predictions(self.model(batch, training=False), batch))
 
     def train(
         self,
@@ -191,12 +189,7 @@ class Trainer:
         return int(step.value)
 
     def predict(
-        self,
-        batches: tf.data.Dataset,
-        *,
-        num_records: int,
-        label: str = "predicting",
-        keep: Keep | None = None,
+        self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting", keep: Keep | None = None
     ) -> dict[str, np.ndarray]:
         """Compute the task's predictions for every record.
 

@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
 from official_bert.visualization.report_page import rounded
 
 # On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.

@@ -20,7 +20,7 @@ from official_bert.support.files import fault_point
 from official_bert.support.signals import RunRequests, Stopped
 from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import FailedSteps, ScalarLog, StepsPerCall, StepWindow, describe_scalars
-from official_bert.training.step_base import OVERFLOW_STEPS, SKIPPED_STEPS
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
 from official_bert.training.task import Task, TrainingPlan
 
 _SAVES_BY_TIME = 50  # saving by time takes at most one part in so many of the training time

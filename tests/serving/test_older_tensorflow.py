@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from official_bert.serving.warmup import read_warmup
+from official_bert.serving.saved_model import read_warmup
 from tests import ask_export
 from tests.exports import ask, assert_same
 from tests.serving.server_process import to_json

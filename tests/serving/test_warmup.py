@@ -15,8 +15,8 @@ from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving import saved_model
 from official_bert.serving.rest_format import RequestError
+from official_bert.serving.saved_model import WARMUP_FILE, read_warmup, warmup_requests
 from official_bert.serving.served_model import ServedModel
-from official_bert.serving.warmup import WARMUP_FILE, read_warmup, warmup_requests
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tokenization import FullTokenizer

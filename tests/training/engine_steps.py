@@ -21,7 +21,7 @@ from official_bert.tasks.sentence_encoder.data import example_schema
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.training.cluster import Cluster
-from official_bert.training.step_base import TrainingSteps
+from official_bert.training.step import TrainingSteps
 from official_bert.training.task import TEACHER_LOGITS, DistilledTask, Task, TrainingPlan
 from tests.conftest import GOLDEN
 from tests.training.task_batches import CONFIG, LENGTH, PREDICTIONS, SIZE, TASKS, batch_of

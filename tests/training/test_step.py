@@ -9,8 +9,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.training.step import TensorFlowSteps
-from official_bert.training.step_base import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
+from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TensorFlowSteps
 from tests.training.trajectory import (
     NOISE,
     NUM_STEPS,

@@ -214,12 +214,7 @@ def sentence_folder(
     folders = [f"{number}_{kind}" if kind else "" for number, (kind, _) in enumerate(settings)]
     values = {
         MODULES_FILE: [
-            {
-                "idx": number,
-                "name": str(number),
-                "path": folder,
-                "type": f"{package}.{kind or first}",
-            }
+            {"idx": number, "name": str(number), "path": folder, "type": f"{package}.{kind or first}"}
             for number, (folder, (kind, _)) in enumerate(zip(folders, settings, strict=True))
         ],
         "sentence_bert_config.json": {"max_seq_length": config.max_seq_length, "do_lower_case": False},

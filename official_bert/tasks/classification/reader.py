@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.readers import Reader, Reading
+from official_bert.serving.engine_model import Reader, Reading
 from official_bert.serving.signatures import Arrays
 from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tokenization import Tokenizer

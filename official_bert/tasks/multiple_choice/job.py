@@ -26,11 +26,7 @@ PREDICTIONS_FILE = "predictions.tsv"
 
 
 def report_sections(
-    examples: Sequence[Example],
-    probabilities: np.ndarray,
-    *,
-    scores: Mapping[str, Any],
-    lengths: Sequence[int],
+    examples: Sequence[Example], probabilities: np.ndarray, *, scores: Mapping[str, Any], lengths: Sequence[int]
 ) -> list[report_page.Section]:
     """Compute the sections of a report from probabilities, float32 [N, choices]."""
     labels, predicted = np.array([example.label for example in examples]), probabilities.argmax(axis=-1)

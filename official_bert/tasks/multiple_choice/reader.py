@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.readers import Reader, Reading, padded_table, softmax
+from official_bert.serving.engine_model import Reader, Reading, padded_table, softmax
 from official_bert.serving.signatures import Arrays, RequestError
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import join_choice

@@ -28,13 +28,7 @@ class MultipleChoiceTask(EncoderTask):
     """The task of choosing one of several texts for a context. Source: BERT paper, section 4.4."""
 
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        num_choices: int,
-        max_seq_length: int,
-        is_padded_to_longest: bool = True,
-        **options,
+        self, config: BertConfig, *, num_choices: int, max_seq_length: int, is_padded_to_longest: bool = True, **options
     ):
         fixed_length = None if is_padded_to_longest else max_seq_length
         super().__init__(MultipleChoiceModel, config, max_seq_length=fixed_length, **options)

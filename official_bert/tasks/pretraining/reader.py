@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.readers import Reader, Reading
+from official_bert.serving.engine_model import Reader, Reading
 from official_bert.serving.signatures import Arrays
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts

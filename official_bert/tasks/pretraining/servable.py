@@ -9,7 +9,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.serving.readers import MOST_LOGITS
+from official_bert.serving.engine_model import MOST_LOGITS
 from official_bert.serving.servable import Servable, Tensors, rows_at_once
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab

@@ -79,11 +79,7 @@ class PretrainingTask:
         return losses
 
     def soft_target_loss(
-        self,
-        outputs: Mapping[str, Tensor],
-        teacher_logits: Tensor,
-        batch: Mapping[str, Tensor],
-        temperature: float,
+        self, outputs: Mapping[str, Tensor], teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 

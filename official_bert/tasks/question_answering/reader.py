@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.readers import Reader, Reading, padded_table
+from official_bert.serving.engine_model import Reader, Reading, padded_table
 from official_bert.serving.signatures import Arrays
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT, RankedAnswer, find_answers
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions

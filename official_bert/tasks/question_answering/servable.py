@@ -96,11 +96,7 @@ class AnswerSearch:
         return self._outputs(reading, candidates, texts, num_questions)
 
     def _spans(
-        self,
-        reading: EncodedQuestions,
-        may_start: tf.Tensor,
-        start_logits: tf.Tensor,
-        end_logits: tf.Tensor,
+        self, reading: EncodedQuestions, may_start: tf.Tensor, start_logits: tf.Tensor, end_logits: tf.Tensor
     ) -> _Candidates:
         """Return all candidates, ordered by window, start logit and end logit; see `task._spans`."""
         windows, offsets = reading.windows, reading.offsets

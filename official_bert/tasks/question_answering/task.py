@@ -66,11 +66,7 @@ class QuestionAnsweringTask(EncoderTask):
         return ops.stack([outputs[name] for name in LOGITS], axis=-1)  # [B, S, 2]
 
     def soft_target_loss(
-        self,
-        outputs: Mapping[str, Tensor],
-        teacher_logits: Tensor,
-        batch: Mapping[str, Tensor],
-        temperature: float,
+        self, outputs: Mapping[str, Tensor], teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         """Return the mean over start and end, each a softmax over all positions except padding."""
         is_real = batch["input_mask"][:, :, None] == 1

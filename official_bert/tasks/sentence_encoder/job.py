@@ -17,12 +17,7 @@ from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
 from official_bert.support import writing
-from official_bert.tasks.sentence_encoder.data import (
-    Example,
-    SentenceData,
-    TextsJoiner,
-    example_schema,
-)
+from official_bert.tasks.sentence_encoder.data import Example, SentenceData, TextsJoiner, example_schema
 from official_bert.tasks.sentence_encoder.options import REGULARIZER_WEIGHTS, SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
 from official_bert.tokenization import Tokenizer

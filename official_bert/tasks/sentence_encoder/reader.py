@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from official_bert.config.sentence_modules import SPLADE_POOLINGS
-from official_bert.serving.readers import Reader, Reading, padded_table
+from official_bert.serving.engine_model import Reader, Reading, padded_table
 from official_bert.serving.signatures import Arrays, ArraySpec
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import truncate_and_join

@@ -237,11 +237,7 @@ class SentenceEncoderTask:
         return similarities(self._compared(outputs["vectors"]))
 
     def soft_target_loss(
-        self,
-        outputs: Mapping[str, Tensor],
-        teacher_logits: Tensor,
-        batch: Mapping[str, Tensor],
-        temperature: float,
+        self, outputs: Mapping[str, Tensor], teacher_logits: Tensor, batch: Mapping[str, Tensor], temperature: float
     ) -> WeightedSum:
         del temperature  # that of `soft_target_options` is used
         vectors = self._compared(outputs["vectors"])

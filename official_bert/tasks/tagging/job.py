@@ -29,8 +29,8 @@ from official_bert.modeling.pooling import num_vectors
 from official_bert.support import writing
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.tagging.data import TaggedFile, TaggedSentence
-from official_bert.tasks.tagging.decoding import best_path
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
+from official_bert.tasks.tagging.reader import best_path
 from official_bert.tasks.tagging.records import (
     PREDICTIONS_FILE,
     TaggedSplit,

@@ -34,13 +34,7 @@ class TaggingTask(EncoderTask):
     """Prediction of the tag of each word, at its first wordpiece. Source: BERT paper, section 4.3."""
 
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        num_tags: int,
-        max_seq_length: int,
-        decodes_sequences: bool = False,
-        **options,
+        self, config: BertConfig, *, num_tags: int, max_seq_length: int, decodes_sequences: bool = False, **options
     ):
         super().__init__(TaggingModel, config, num_outputs=num_tags, **options)
         self._has_crf = options.get("head") == CRF
@@ -83,11 +77,7 @@ class TaggingTask(EncoderTask):
         else:
             numbers = ops.argmax(outputs, axis=-1)
             of_tags = {TAG_NUMBERS: ops.pad(numbers, [[0, 0], [0, num_missing]])}
-        return {
-            **of_tags,
-            LOSS_SUM: ops.sum(losses, axis=1),
-            NUM_LABELLED: ops.sum(weights, axis=1),
-        }
+        return {**of_tags, LOSS_SUM: ops.sum(losses, axis=1), NUM_LABELLED: ops.sum(weights, axis=1)}
 
     def _losses(self, logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return losses, float32 [B, S] or [B, 1], and the weight at each position; both 0 where no word is tagged."""

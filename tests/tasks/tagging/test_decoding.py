@@ -12,7 +12,7 @@ from official_bert.modeling import tagging
 from official_bert.modeling.tagging import Transitions
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging import servable
-from official_bert.tasks.tagging.decoding import best_path
+from official_bert.tasks.tagging.reader import best_path
 from official_bert.tasks.tagging.servable import decode_words
 from official_bert.tasks.tagging.task import check_constrainable, scheme_transitions
 

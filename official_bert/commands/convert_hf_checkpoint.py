@@ -177,11 +177,10 @@ def _convert_to_hf(
         reader, bert_config = generator_of(discriminator := reader, bert_config)
         if reader is discriminator:
             raise UserError(f"{reader.name} has no generator of an ELECTRA; leave out generator")
-    arrays, modules = {name: reader.read(name) for name in reader.shapes}, None
+    arrays, modules, tensors = {name: reader.read(name) for name in reader.shapes}, {}, {}
     if trained and trained.task == SentenceEncoderConfig.task:
         of_run = config_from_saved(SentenceEncoderConfig, trained.flags, trained.path)
-        modules = sentence_folder(of_run, arrays, bert_config.hidden_size)
-    if modules:
+        modules, tensors = sentence_folder(of_run, arrays, bert_config.hidden_size)
         arrays = {name: array for name, array in arrays.items() if not name.startswith(SCOPE)}
     weights = safetensors.to_hf(arrays, bert_config, reader.prefix)
     labels = {} if weights.num_classes is None else _labels(folder, trained, weights.num_classes)
@@ -198,12 +197,9 @@ def _convert_to_hf(
         **_tokenizer_files(tokenizer, bert_config, config),
         _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels),
         _CARD_FILE: card.encode(),
+        **{name: _json(values) for name, values in modules.items()},
     }
-    tensors = {safetensors.WEIGHTS_FILE: weights.arrays}
-    if modules:
-        contents |= {name: _json(values) for name, values in modules.values.items()}
-        tensors |= modules.arrays
-    write_folder(config.output_dir, contents, tensors)
+    write_folder(config.output_dir, contents, {safetensors.WEIGHTS_FILE: weights.arrays, **tensors})
     logging.info("wrote %s: %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 

@@ -11,10 +11,8 @@ from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
-    from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoder_options import EncoderOptions
+    from official_bert.serving.servable import TrainedModel
     from official_bert.tasks.sentence_encoder.servable import SentenceServable
-    from official_bert.tokenization import Tokenizer
 
 
 @options(group="model")
@@ -75,18 +73,13 @@ def prepare(config: EmbeddingExportConfig) -> ModelFiles:
 
 def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
     from official_bert.serving.exports import check_export_dir, export_run
+    from official_bert.serving.servable import TrainedModel
 
     check_export_dir(config.export_dir)
-    export_run(_servable, config, *model_files, config.init_checkpoint)
+    export_run(_servable, TrainedModel(config, *model_files, config.init_checkpoint))
 
 
-def _servable(
-    config: EmbeddingExportConfig,
-    bert_config: "BertConfig",
-    tokenizer: "Tokenizer",
-    checkpoint: str,
-    encoder_options: "EncoderOptions",
-) -> "SentenceServable":
+def _servable(trained: "TrainedModel") -> "SentenceServable":
     from official_bert.checkpoints.loading import load, open_checkpoint
     from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.inference.sentence_head import find_head
@@ -98,13 +91,12 @@ def _servable(
     from official_bert.tasks.sentence_encoder.servable import SentenceServable, servable_of_run
     from official_bert.training.run_folder import read_run_config
 
+    config, bert_config, tokenizer, checkpoint, encoder_options = trained
     run = read_run_config(model_folders(checkpoint)[-1])
     if run and run.task == SentenceServable.task and config.pooling in (None, MODEL):
         flags = {**run.flags, **config.changes_of_run, "bert_config_file": config.bert_config_file}
         of_run = config_from_saved(SentenceEncoderConfig, flags, run.path)
-        return servable_of_run(
-            of_run, bert_config, tokenizer, locate(checkpoint, "init_checkpoint").prefix, encoder_options
-        )
+        return servable_of_run(trained._replace(config=of_run, checkpoint=locate(checkpoint, "init_checkpoint").prefix))
     encoder = create_encoder(bert_config, encoder_options)
     load(open_checkpoint(checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     head = find_head(checkpoint, encoder) if config.pooling in (MODEL, SPLADE) else None

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from official_bert.commands.shared.models import ModelFiles, prepare_model
-from official_bert.commands.shared.text_options import TextFileOptions, note_long
+from official_bert.commands.shared.models import ModelFiles, TextFileOptions, note_long, prepare_model
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions, TpuOptions
@@ -101,11 +100,6 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     def output_files(self) -> list[str]:
         """The file or the first shard."""
         return [_shard_path(self.output_file, 0)] if self.shard_size else super().output_files
-
-
-def prepare(config: FeatureConfig) -> ModelFiles:
-    config.source.check()
-    return prepare_model(config)
 
 
 def run(config: FeatureConfig, model_files: ModelFiles) -> None:
@@ -226,7 +220,7 @@ COMMAND = Command(
 
 With --pooling=mean --layers=-1 --output_format=npz it writes one vector per text, in a small fraction of the space.
 """,
-    prepare=prepare,
+    prepare=prepare_model,
     run=run,
     last_value_counts=True,
 )

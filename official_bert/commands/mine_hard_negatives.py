@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import ModelFiles, prepare_model
-from official_bert.commands.shared.text_options import (
+from official_bert.commands.shared.models import (
     ApproximateOptions,
+    ModelFiles,
     OutputTableOptions,
-    check_approximate,
     load_sentence_encoder,
     note_long,
+    prepare_model,
     write_rows,
 )
 from official_bert.options.command import Command
@@ -94,7 +94,6 @@ class MiningConfig(OutputTableOptions, ApproximateOptions):
 
 
 def prepare(config: MiningConfig) -> ModelFiles:
-    check_approximate(config)
     for source in config.sources().values():
         source.check()
     return prepare_model(config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
-from official_bert.commands.shared.text_options import OutputTableOptions
+from official_bert.commands.shared.models import OutputTableOptions
 from official_bert.data.table_writers import table_writer
 from official_bert.data.tables import COMMA, FORMATS, ID, format_of
 from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, TextSource

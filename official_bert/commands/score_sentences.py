@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import ModelFiles, prepare_model
-from official_bert.commands.shared.text_options import OutputTableOptions, TextFileOptions, note_long, write_rows
+from official_bert.commands.shared.models import (
+    ModelFiles,
+    OutputTableOptions,
+    TextFileOptions,
+    note_long,
+    prepare_model,
+    write_rows,
+)
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.options.option import option, options
@@ -45,11 +51,6 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
         super().__post_init__()
         if self.score != _LIKELIHOOD:
             self.refuse("by_word", "mask_rest_of_word", because=f"needs --score={_LIKELIHOOD}")
-
-
-def prepare(config: ScoreConfig) -> ModelFiles:
-    config.source.check()
-    return prepare_model(config)
 
 
 def run(config: ScoreConfig, model_files: ModelFiles) -> None:
@@ -119,6 +120,6 @@ COMMAND = Command(
 A text of N wordpieces is read N times, each time with another wordpiece masked. The pseudo-perplexity is
 exp(-pseudo_log_likelihood / N); lower is better.
 """,
-    prepare=prepare,
+    prepare=prepare_model,
     run=run,
 )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.models import ModelFiles, prepare_model
-from official_bert.commands.shared.text_options import (
+from official_bert.commands.shared.models import (
     POOLINGS,
     ApproximateOptions,
     CandidateOptions,
-    check_approximate,
+    ModelFiles,
     load_sentence_encoder,
     note_long,
+    prepare_model,
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
@@ -79,7 +79,6 @@ def prepare(config: SimilarityConfig) -> ModelFiles:
     for name in ("candidates_file", "query_file", "sts_file"):
         if getattr(config, name) is not None:
             TextSource(getattr(config, name), parameter=name).check()
-    check_approximate(config)
     return prepare_model(config)
 
 

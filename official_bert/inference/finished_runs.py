@@ -37,12 +37,12 @@ from official_bert.inference.functional_models import (
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import EncoderOptions
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.options.option import config_from_saved
 from official_bert.serving.exports import export_run, write_export
 from official_bert.serving.saved_model import load_version
-from official_bert.serving.servable import Servable
+from official_bert.serving.servable import Servable, TrainedModel
 from official_bert.serving.signatures import EXAMPLES, TEXT
 from official_bert.serving.versions import DESCRIPTION_FILE, SAVED_MODEL_FILE, description, find_version, model_file
 from official_bert.support import files, text_files, writing
@@ -93,7 +93,7 @@ def find_run(path: str) -> FinishedRun | None:
 def load(
     run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    servable = run.task.servable_module.servable_of_run(*_read(run, use_best_checkpoint, changes), encoder_options)
+    servable = run.task.servable_module.servable_of_run(_read(run, use_best_checkpoint, changes, encoder_options))
     servable.takes_one_text = run.task.name == "classification" and not run.is_own
     return servable
 
@@ -162,13 +162,12 @@ def export(
     run = find_run(path)
     if run is None:
         raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run")
-    return export_run(run.task.servable_module.servable_of_run, *_read(run, use_best_checkpoint, changes))
+    return export_run(run.task.servable_module.servable_of_run, _read(run, use_best_checkpoint, changes))
 
 
 def _read(
-    run: FinishedRun, use_best_checkpoint: bool, changes: Mapping[str, Any]
-) -> tuple[Any, BertConfig, Tokenizer, str]:
-    """Return the arguments of `servable_of_run`: flags, architecture, tokenizer, checkpoint."""
+    run: FinishedRun, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions = UNPADDED
+) -> TrainedModel:
     path = run.path
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     checkpoint = latest_checkpoint(folder) or hugging_face_folder(folder)
@@ -183,7 +182,7 @@ def _read(
     config = config_from_saved(run.task.config_class, flags, run.settings.path)
     bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
-    return config, bert_config, tokenizer, checkpoint
+    return TrainedModel(config, bert_config, tokenizer, checkpoint, encoder_options)
 
 
 def _run_of_finished_model(path: str) -> RunConfig | None:
@@ -370,9 +369,8 @@ def save_model(
         write_run_config(partial, config, vocabulary)
         checkpoint = trained or _save(partial, model)
         # Refuse what could not be read back.
-        task.servable_module.servable_of_run(
-            dataclasses.replace(config, output_dir=partial), bert_config, tokenizer, checkpoint
-        )
+        written = dataclasses.replace(config, output_dir=partial)
+        task.servable_module.servable_of_run(TrainedModel(written, bert_config, tokenizer, checkpoint))
         for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
             with files.open_file(os.path.join(partial, name), "rb") as source:
                 content = source.read()

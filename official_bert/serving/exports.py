@@ -20,12 +20,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
 from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
-from official_bert.serving.servable import IDS_SCHEMA, Servable
+from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
 from official_bert.serving.signatures import METHODS, SERVING_DEFAULT, TEXT, TOKENIZE
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
@@ -42,7 +41,6 @@ from official_bert.support import files, writing
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, plain_message, require
 from official_bert.support.files import fault_point
-from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy
 
 if TYPE_CHECKING:
@@ -376,26 +374,19 @@ def _quantized(model: "onnx.ModelProto") -> "onnx.ModelProto":
 _WRITERS = {"tflite": write_lite, "onnx": write_onnx}
 
 
-def export_run(
-    servable_of_run: Callable[..., Servable],
-    config: VersionOptions,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-) -> str:
+def export_run(servable_of_run: Callable[[TrainedModel], Servable], run: TrainedModel) -> str:
     """Write a model as the next version in `export_dir`; return the version's folder.
 
     A bfloat16 SavedModel stores bfloat16 weights; LiteRT and ONNX models are converted afterwards. If Keras computes
     with another library than TensorFlow, this happens in another process.
     """
+    config: VersionOptions = run.config
     if keras.backend.backend() != "tensorflow":
-        call = export_run, servable_of_run, config, bert_config, tokenizer, checkpoint
-        return run_on_tensorflow(type(config), *call)
+        return run_on_tensorflow(type(config), export_run, servable_of_run, run)
     if write := _WRITERS.get(config.export_format):
-        options = dataclasses.replace(PLAIN, dtype="float32")
-        servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
+        servable = servable_of_run(run._replace(encoder_options=dataclasses.replace(PLAIN, dtype="float32")))
         return write(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
-    servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
+    servable = servable_of_run(run._replace(encoder_options=options))
     servable.use_export_stack(export_parts(servable.bert_config, config.export_parallelism))
     return write_export(config.export_dir, servable)

@@ -1,14 +1,16 @@
 """Base of all exported models: signatures and validation of requests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
-from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.serving.batching import LENGTH_OF_ATTENTION
 from official_bert.serving.export_stack import ExportStack, can_be_divided
 from official_bert.serving.signatures import (
@@ -30,6 +32,23 @@ Tensors = dict[str, tf.Tensor]
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
 MOST_POSITIONS = 1 << 14  # computed together, unless one row has more
+
+
+class TrainedModel(NamedTuple):
+    """A trained model, of which `servable_of_run` of its task makes a servable."""
+
+    config: Any  # the flags of the task's command
+    bert_config: BertConfig
+    tokenizer: Tokenizer
+    checkpoint: str
+    encoder_options: EncoderOptions = UNPADDED
+
+    def load(self, model_class: Callable[..., Any], **options: Any) -> Any:
+        """Create the model of the flags, with further options, and load its weights."""
+        encoder = create_encoder(self.bert_config, self.encoder_options)
+        model = model_class(encoder, **self.config.model_options, **options)
+        load(open_checkpoint(self.checkpoint, "checkpoint"), model.weights)
+        return model
 
 
 class Servable(tf.Module):

@@ -176,7 +176,7 @@ class ServedVersion:
                 f"the request has {num_examples} examples; at most {most} are allowed for outputs of this size, since "
                 f"each table of the response is limited to {MOST_CELLS} cells"
             )
-        return await self._computed(self._batchers[name], inputs)
+        return await self._batchers[name](inputs)
 
     async def classify(self, name: str, examples: Sequence[bytes]) -> list[list[tuple[str, float]]]:
         """Return the labels of each serialized tf.Example and their probabilities, most likely first."""
@@ -201,10 +201,7 @@ class ServedVersion:
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
         """Compute ids that the signature `tokenize` returned, in batches filled by tokens."""
-        return await self._computed(self._batchers[_IDS], ids)
-
-    async def _computed(self, batcher: Batcher, inputs: Arrays) -> Arrays:
-        return await batcher(inputs)
+        return await self._batchers[_IDS](ids)
 
 
 class ServedModel:

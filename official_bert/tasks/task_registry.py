@@ -3,10 +3,9 @@
 A run writes its task's name to `run_config.json`, an export to `official_bert.json`. Older runs and exports without
 the name are recognized by a flag or output that was unique to the task.
 
-The module `servable` of a task's folder has a function `servable_of_run(config, bert_config, tokenizer, checkpoint,
-encoder_options)`, which loads a trained model as a `Servable`. The module `reader`, which imports no TensorFlow, has
-`READER`, a `Reader`, and `results(outputs)`, which converts the outputs for N texts, name to array [N, ...], to a list
-of N results.
+The module `servable` of a task's folder has a function `servable_of_run`, which loads a `TrainedModel` as a `Servable`.
+The module `reader`, which imports no TensorFlow, has `READER`, a `Reader`, and `results(outputs)`, which converts the
+outputs for N texts, name to array [N, ...], to a list of N results.
 """
 
 import dataclasses

@@ -70,7 +70,10 @@ class Teacher(NamedTuple):
 def finetune(
     job_class: type[FinetuningJob], config: FinetuningOptions, inputs: tuple[Any, ...], export: Callable[..., object]
 ) -> None:
-    """Train, evaluate, predict and export; `inputs` are a job's after the flags; see `export_run` for `export`."""
+    """Train, evaluate, predict and export; `inputs` are a job's after the flags.
+
+    `export` takes the flags, the architecture, the tokenizer and the checkpoint.
+    """
     cluster = create_cluster(config)  # before any other access to a device, as by mixed_precision=auto
     job = job_class(config, *inputs)
     if config.ensemble:

@@ -12,7 +12,7 @@ import pytest
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.shared.edited_model import sentence_folder
-from official_bert.commands.shared.text_options import load_sentence_encoder
+from official_bert.commands.shared.models import load_sentence_encoder
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_index import sentence_vectors

@@ -177,15 +177,10 @@ scores and limitations.
 """
 
 
-class SentenceFolder(NamedTuple):
-    values: dict[str, Any]  # the contents of the JSON files, by path in the folder
-    arrays: "dict[str, dict[str, np.ndarray]]"  # the contents of the safetensors files, by path in the folder
-
-
 def sentence_folder(
     config: "SentenceEncoderConfig", arrays: "Mapping[str, np.ndarray]", hidden_size: int
-) -> SentenceFolder:
-    """Describe the modules of a trained sentence encoder."""
+) -> "tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]":
+    """Return the JSON and the safetensors files of a trained sentence encoder's modules, by path in the folder."""
     unknown = next((pooling for pooling in config.poolings if pooling not in (*OLDER_KEYS, SPLADE)), None)
     if unknown is not None:
         raise UserError(f"sentence-transformers does not support pooling={unknown}, only {', '.join(OLDER_KEYS)}")
@@ -225,4 +220,4 @@ def sentence_folder(
         },
     }
     values |= {f"{folder}/config.json": of for folder, (_, of) in zip(folders, settings, strict=True) if folder}
-    return SentenceFolder(values, weights)
+    return values, weights

@@ -1,16 +1,151 @@
-"""The files of the model that a command reads, and the run of the commands that fine-tune one."""
+"""What commands with a model share: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
 
-import functools
 import importlib
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from absl import logging
+
 from official_bert.config.bert_config import BertConfig
-from official_bert.options.groups import ModelOptions, SentenceOptions, check_export
+from official_bert.config.sentence_modules import MODEL, SPLADE
+from official_bert.data.tables import FORMATS
+from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions, check_export
+from official_bert.options.option import option, options
 from official_bert.options.training import FinetuningOptions
+from official_bert.support.errors import UserError, check_installed
 
 if TYPE_CHECKING:
+    from official_bert.data.text_inputs import TextSource
+    from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
     from official_bert.training.job import FinetuningJob
+
+# Poolings that give one vector per sentence with any model.
+POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
+
+
+@options(group="input")
+class TextFileOptions(TableOptions):
+    """Flags of the commands that read texts or pairs of texts from lines or a table."""
+
+    input_file: str | None = option(
+        None,
+        "Text file, one text per line, or `text ||| text` for a pair; - for standard input.",
+        required=True,
+        is_path=True,
+    )
+    text_column: str | None = option(
+        None, "Read a table: name or number (from 0) of the text column; in JSON Lines and Parquet its name."
+    )
+    text_b_column: str | None = option(None, "With --text_column: column of the second text, for pairs.")
+    input_format: str | None = option(
+        None, "With --text_column: format of the table; by default that of the file name's extension.", choices=FORMATS
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.text_column is None:
+            self.refuse("text_b_column", "input_format", "has_header", "delimiter", because="needs --text_column")
+
+    @property
+    def source(self) -> "TextSource":
+        from official_bert.data.text_inputs import TextSource
+
+        columns = [column for column in (self.text_column, self.text_b_column) if column is not None] or None
+        return TextSource(self.input_file, columns, self.input_format, self.has_header, self.delimiter)
+
+
+@options(group="output")
+class OutputTableOptions(TableOptions):
+    output_file: str | None = option(None, "File to write.", required=True, is_output=True)
+    output_format: str | None = option(
+        None,
+        "tsv or csv: a table with a header; jsonl: one JSON object per row; parquet. By default that of the extension "
+        "of --output_file, or tsv.",
+        choices=FORMATS,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.table_format
+
+    @property
+    def table_format(self) -> str:
+        from official_bert.data.table_writers import written_format
+
+        return written_format(self.output_file, self.output_format)
+
+
+def write_rows(
+    config: OutputTableOptions, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, if_empty: str
+) -> int:
+    """Write a table, white space in the texts of TSV as blanks; an error leaves no partial file."""
+    from official_bert.data.table_writers import table_writer
+
+    number = 0
+    with table_writer(config.output_file, config.table_format, config.delimiter) as write:
+        for row in rows:
+            number += 1
+            if config.table_format == "tsv":
+                row = [" ".join(str(cell).split()) for cell in row]
+            write(columns, row)
+        if not number:
+            raise UserError(if_empty)
+    return number
+
+
+@options(group="model")
+class CandidateOptions(SentenceOptions):
+    """Flags for the vectors of sentences and the folder in which to keep them."""
+
+    pooling: str = option(
+        "mean",
+        "The vector of a sentence: cls for that of [CLS]; mean or max over all wordpieces, including [CLS] and [SEP]; "
+        "mean_no_special or max_no_special without them; bm25 for a mean without them that weights rare wordpieces "
+        "more, by their frequency in the candidates; model for the vector of a sentence-transformers folder or of a "
+        "run of run_sentence_encoder, their default; splade for the weights of the vocabulary that the masked-LM head "
+        "gives, which are compared by their dot product.",
+        choices=(*POOLINGS, MODEL, SPLADE),
+        from_checkpoint=True,
+    )
+    index_dir: str | None = option(
+        None,
+        "Folder in which to keep the vectors of the candidates; they are recomputed only after a change.",
+        group="output",
+        is_path=True,
+    )
+
+
+@options(group="output")
+class ApproximateOptions(CandidateOptions):
+    """Flags of commands that search among the candidates."""
+
+    approximate: bool = option(
+        False,
+        "Approximate search with a neighbour graph (HNSW), which is kept in --index_dir: fast for millions of "
+        "candidates, but it may miss some.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.index_dir is None:
+            self.refuse("approximate", because="needs --index_dir")
+        if self.approximate:
+            check_installed("faiss", extra="search")
+
+
+def load_sentence_encoder(
+    config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer", *, prompt: str | None = None
+) -> "TextEncoder":
+    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
+
+    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length, prompt=prompt)
+    return load_text_encoder(config, bert_config, tokenizer, settings)
+
+
+def note_long(num_long: int, what: str, max_seq_length: int, how: str = "truncated") -> None:
+    if num_long:
+        logging.info("%s %s have more than %d wordpieces and were %s", f"{num_long:,}", what, max_seq_length, how)
 
 
 class ModelFiles(NamedTuple):
@@ -19,9 +154,12 @@ class ModelFiles(NamedTuple):
 
 
 def prepare_model(config: ModelOptions) -> ModelFiles:
+    """Read the files of the model; check first that the texts to read, if there are some, are there."""
     from official_bert.checkpoints.locate import locate
     from official_bert.training.model_files import read_model_files
 
+    if isinstance(config, TextFileOptions):
+        config.source.check()
     model = ModelFiles(*read_model_files(config))
     if isinstance(config, SentenceOptions):
         model.bert_config.check_layers(config.layer_indices, config.bert_config_file)
@@ -53,9 +191,10 @@ def prepare_finetuning(config: FinetuningOptions, *, reads_pairs: bool = False) 
 def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions, inputs: tuple[Any, ...]) -> None:
     """Train, evaluate, predict and export; `inputs` are those of `prepare_finetuning` and the data of the task."""
     from official_bert.serving.exports import check_export_dir, export_run
+    from official_bert.serving.servable import TrainedModel
     from official_bert.training.finetuning import finetune
 
     if config.do_export:
         check_export_dir(config.export_dir)
     servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
-    finetune(job_class, config, inputs, functools.partial(export_run, servable_module.servable_of_run))
+    finetune(job_class, config, inputs, lambda *run: export_run(servable_module.servable_of_run, TrainedModel(*run)))

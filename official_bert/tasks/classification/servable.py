@@ -4,18 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.checkpoints.locate import hugging_face_folder
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import score_activation
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import ClassificationModel
-from official_bert.serving.servable import Servable, Tensors, traced
+from official_bert.serving.servable import Servable, Tensors, TrainedModel, traced
 from official_bert.serving.signatures import CLASSIFY, REGRESS
 from official_bert.serving.versions import NUM_POSITIONS
 from official_bert.tasks.classification.data import THRESHOLD
-from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.reader import IS_PREDICTED, PREDICTED, RAW
 from official_bert.tasks.classification.records import configured_dataset, reads_pairs
 from official_bert.tasks.classification.report import with_stored_thresholds
@@ -158,23 +154,13 @@ def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
     return {name: tf.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}
 
 
-def servable_of_run(
-    config: ClassifierConfig,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> ClassificationServable:
-    dataset = with_stored_thresholds(configured_dataset(config), checkpoint)
-    hf_folder = hugging_face_folder(checkpoint)
-    activation = score_activation(hf_folder, dataset.problem) if hf_folder else "Identity"
-    encoder = create_encoder(bert_config, encoder_options)
-    model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
-    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
+def servable_of_run(run: TrainedModel) -> ClassificationServable:
+    config, dataset = run.config, with_stored_thresholds(configured_dataset(run.config), run.checkpoint)
+    hf_folder = hugging_face_folder(run.checkpoint)
     return ClassificationServable(
-        model,
-        bert_config,
-        tokenizer,
+        run.load(ClassificationModel, num_outputs=len(dataset.labels) or 1),
+        run.bert_config,
+        run.tokenizer,
         problem=dataset.problem,
         labels=dataset.labels,
         is_pair=reads_pairs(config),
@@ -182,5 +168,5 @@ def servable_of_run(
         max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,
         thresholds=dataset.thresholds,
-        activation=activation,
+        activation=score_activation(hf_folder, dataset.problem) if hf_folder else "Identity",
     )

@@ -2,13 +2,9 @@
 
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
-from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
-from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
+from official_bert.serving.servable import Tensors, TrainedModel, WindowedServable, check_table_size, check_total_size
 from official_bert.tasks.multiple_choice.reader import CHOICES
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
@@ -91,15 +87,7 @@ def _lines(choices: tf.Tensor) -> tf.RaggedTensor:
         return tf.ragged.map_flat_values(tf.strings.strip, lines)
 
 
-def servable_of_run(
-    config: MultipleChoiceConfig,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> MultipleChoiceServable:
-    model = MultipleChoiceModel(create_encoder(bert_config, encoder_options), **config.model_options)
-    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
-    return MultipleChoiceServable(
-        model, bert_config, tokenizer, max_seq_length=config.max_seq_length, has_question=config.has_question
-    )
+def servable_of_run(run: TrainedModel) -> MultipleChoiceServable:
+    model, config = run.load(MultipleChoiceModel), run.config
+    options = {"max_seq_length": config.max_seq_length, "has_question": config.has_question}
+    return MultipleChoiceServable(model, run.bert_config, run.tokenizer, **options)

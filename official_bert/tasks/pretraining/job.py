@@ -24,6 +24,7 @@ from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
 from official_bert.options.training import JAX
 from official_bert.serving.exports import check_export_dir, export_run
+from official_bert.serving.servable import TrainedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs
 from official_bert.tasks.pretraining.options import REPLACED_TOKENS, PretrainingConfig
@@ -132,7 +133,7 @@ def pretrain(inputs: PretrainingInputs) -> None:
         if config.do_export and cluster.is_chief:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("do_export: using the weights of %s", checkpoint)
-            export_run(servable_of_run, config, bert_config, inputs.tokenizer, checkpoint)
+            export_run(servable_of_run, TrainedModel(config, bert_config, inputs.tokenizer, checkpoint))
 
 
 def _train_and_evaluate(inputs: PretrainingInputs, cluster: Cluster) -> bool:

@@ -10,8 +10,7 @@ from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.engine_model import MOST_LOGITS
-from official_bert.serving.servable import Servable, Tensors, rows_at_once
-from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.serving.servable import Servable, Tensors, TrainedModel, rows_at_once
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import Parts, in_batches, join_parts, rows_of
 
@@ -113,16 +112,10 @@ class PretrainingServable(Servable):
         return tf.math.top_k(tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)], self._top_k)
 
 
-def servable_of_run(
-    config: PretrainingConfig,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> PretrainingServable:
-    model = load_model(bert_config, checkpoint, encoder_options=encoder_options)
-    sizes = {"max_seq_length": config.max_seq_length, "top_k": config.export_top_k}
-    return PretrainingServable(model, model.config, tokenizer, **sizes)
+def servable_of_run(run: TrainedModel) -> PretrainingServable:
+    model = load_model(run.bert_config, run.checkpoint, encoder_options=run.encoder_options)
+    sizes = {"max_seq_length": run.config.max_seq_length, "top_k": run.config.export_top_k}
+    return PretrainingServable(model, model.config, run.tokenizer, **sizes)
 
 
 def load_model(

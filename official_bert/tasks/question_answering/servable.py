@@ -9,15 +9,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.heads import SpanModel
-from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
+from official_bert.serving.servable import Tensors, TrainedModel, WindowedServable, check_text_size
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
-from official_bert.tasks.question_answering.options import AnswerOptions
 from official_bert.tasks.question_answering.reader import NUM_RANKED
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import (
@@ -305,20 +301,12 @@ class QuestionAnsweringServable(WindowedServable):
             ), ids
 
 
-def servable_of_run(
-    config: AnswerOptions,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> QuestionAnsweringServable:
-    """Load a model; the flags are those of `run_squad` or `answer`."""
-    model = SpanModel(create_encoder(bert_config, encoder_options), **config.model_options)
-    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
+def servable_of_run(run: TrainedModel) -> QuestionAnsweringServable:
+    config = run.config
     return QuestionAnsweringServable(
-        model,
-        bert_config,
-        tokenizer,
+        run.load(SpanModel),
+        run.bert_config,
+        run.tokenizer,
         WindowOptions(config.max_seq_length, config.doc_stride, config.max_query_length),
         max_answer_length=config.max_answer_length,
         version_2=config.version_2_with_negative,

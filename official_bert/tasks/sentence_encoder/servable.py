@@ -4,16 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
-from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, traced
+from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, TrainedModel, traced
 from official_bert.serving.signatures import MOST_CELLS, TOKEN_VECTORS
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
 from official_bert.tasks.sentence_encoder.reader import SPARSE_VECTORS, VECTORS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
@@ -117,19 +113,12 @@ class SentenceServable(Servable):
         return outputs
 
 
-def servable_of_run(
-    config: SentenceEncoderConfig,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> SentenceServable:
-    model = SentenceModel(create_encoder(bert_config, encoder_options), **config.model_options)
-    load(open_checkpoint(checkpoint, "checkpoint"), model.weights)
+def servable_of_run(run: TrainedModel) -> SentenceServable:
+    config = run.config
     return SentenceServable(
-        model,
-        bert_config,
-        tokenizer,
+        run.load(SentenceModel),
+        run.bert_config,
+        run.tokenizer,
         max_seq_length=config.max_seq_length,
         size=config.vector_size or None,
         vector_types=config.listed_vector_types,

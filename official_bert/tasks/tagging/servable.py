@@ -10,13 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel, Transitions, marginals, viterbi
-from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_text_size, traced
+from official_bert.serving.servable import (
+    Tensors,
+    TrainedModel,
+    WindowedServable,
+    check_table_size,
+    check_text_size,
+    traced,
+)
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.reader import LEAST, TABLES, WORDS
@@ -330,23 +334,15 @@ class TaggingServable(WindowedServable):
         return windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1)
 
 
-def servable_of_run(
-    config: TaggingConfig,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    checkpoint: str,
-    encoder_options: EncoderOptions = UNPADDED,
-) -> TaggingServable:
-    """Load a model trained by `run_ner.py`; see `TaskRow`. The tag names are in its output folder."""
-    tags = trained_tags(config)
-    model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
-    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
+def servable_of_run(run: TrainedModel) -> TaggingServable:
+    config, tags = run.config, trained_tags(run.config)
     if config.constrained_decoding:
         check_constrainable(tags)
+    model = run.load(TaggingModel, num_outputs=len(tags))
     return TaggingServable(
         model,
-        bert_config,
-        tokenizer,
+        run.bert_config,
+        run.tokenizer,
         tags=tags,
         max_seq_length=config.max_seq_length,
         transitions=transitions_of(model, tags, config),

@@ -67,7 +67,7 @@ _NEED_TENSORFLOW = {
 _IMPORTS = """
 import importlib, os, sys
 os.environ["KERAS_BACKEND"] = "jax"
-import official_bert.optimization.optimizers, official_bert.data.numpy_batches, official_bert.checkpoints.loading
+import official_bert.optimization.optimizers, official_bert.data.record_files, official_bert.checkpoints.loading
 for name in sys.argv[1:]:
     importlib.import_module(name) if name.startswith("official_bert.") else getattr(official_bert, name)
 """
@@ -84,8 +84,7 @@ import importlib.util, sys
 import keras
 import numpy as np
 import official_bert
-from official_bert.data.numpy_batches import numpy_batches
-from official_bert.data.record_files import count_records
+from official_bert.data.record_files import count_records, numpy_batches
 from official_bert.optimization.optimizers import create_optimizer
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask

@@ -14,20 +14,23 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.record_files import check_records, compression_type, read_records
+from official_bert.data.record_files import (
+    FILES_READ_TOGETHER,
+    MAX_BYTES,
+    SHUFFLE_BUFFER,
+    check_records,
+    compression_type,
+    read_records,
+)
 from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
 
-_SHUFFLE_BUFFER = 10_000  # records; some 10 MB
-_FILES_READ_TOGETHER = 16
-
 _POOLED_BATCHES = 64  # number of batches whose records are sorted by length together
 _POOLED_RECORDS = 8192  # minimum for batches of different sizes
 _PARSED_TOGETHER = 256  # records parsed at a time
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
-_MAX_BYTES = 2**29  # limit for the records in a buffer, a pool or a parsing batch; relevant for per-position vectors
 
 _SHORTEST = 8  # positions; the smallest length that batches are cut to
 IS_REAL_EXAMPLE = "is_real_example"
@@ -217,11 +220,11 @@ def _training_batches(
         shuffled = tuple(tf.gather(column, order) for column in files)
         records = tf.data.Dataset.from_tensor_slices(shuffled).interleave(
             tf.data.TFRecordDataset,
-            cycle_length=min(len(paths), _FILES_READ_TOGETHER),
+            cycle_length=min(len(paths), FILES_READ_TOGETHER),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        buffer_size = min(num_records, _fitting(_SHUFFLE_BUFFER, 1, schema))
+        buffer_size = min(num_records, _fitting(SHUFFLE_BUFFER, 1, schema))
         records = records.shuffle(buffer_size, seed=seed + number, reshuffle_each_iteration=False)
         return records.skip(tf.where(number == first_epoch, tf.constant(skipped, tf.int64), 0))
 
@@ -260,7 +263,7 @@ def _selected(
 
 def _fitting(number: int, num_records: int, schema: RecordSchema) -> int:
     """Return a number of groups of records, reduced if they need too much memory; at least one."""
-    return max(min(number, _MAX_BYTES // (num_records * schema.num_bytes)), 1)
+    return max(min(number, MAX_BYTES // (num_records * schema.num_bytes)), 1)
 
 
 def _extents(input_mask: tf.Tensor) -> tf.Tensor:

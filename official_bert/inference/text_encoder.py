@@ -12,12 +12,12 @@ from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
-from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_head import RunHead, SentenceHead, find_head
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
+from official_bert.modeling.pooling import BM25, Bm25Weights
 from official_bert.modeling.token_model import is_needed
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError

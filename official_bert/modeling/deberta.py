@@ -15,9 +15,15 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import Dropout, EncoderLayer, LayerNorm, initializer
 from official_bert.modeling.encoder import Embeddings
-from official_bert.modeling.transformer import SelfAttention, TransformerStack
+from official_bert.modeling.transformer import (
+    Dropout,
+    EncoderLayer,
+    LayerNorm,
+    SelfAttention,
+    TransformerStack,
+    initializer,
+)
 
 
 class WordEmbeddings(Embeddings):

@@ -29,10 +29,17 @@ from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import load_class
-from official_bert.modeling.blocks import ACTIVATIONS, Dropout, EncoderLayer, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
 from official_bert.modeling.token_model import ENCODER_SCOPE, EncoderInputs, TokenModel, complete_inputs, too_long
-from official_bert.modeling.transformer import TransformerStack
+from official_bert.modeling.transformer import (
+    ACTIVATIONS,
+    Dropout,
+    EncoderLayer,
+    LayerNorm,
+    TransformerStack,
+    dense,
+    initializer,
+)
 from official_bert.support.errors import UserError
 
 

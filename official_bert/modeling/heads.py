@@ -11,11 +11,11 @@ from keras import ops
 from typing_extensions import Self
 
 from official_bert.config.bert_config import FEATURES, TEXT_LENGTHS, BertConfig
-from official_bert.modeling.blocks import Dropout, initializer
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 from official_bert.modeling.token_model import EncoderInputs, TokenModel, complete_inputs, unjoined_texts
+from official_bert.modeling.transformer import Dropout, initializer
 from official_bert.support.errors import UserError
 
 LINEAR, BILSTM, CRF = "linear", "bilstm", "crf"  # choices of `head`; the last one of taggers only

@@ -8,11 +8,10 @@ from keras import ops
 
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.families.bert import GENERATOR, GENERATOR_HEAD
-from official_bert.modeling.blocks import ACTIVATIONS, EncoderLayer, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.token_model import complete_inputs, named_inputs
-from official_bert.modeling.transformer import TransformerStack
+from official_bert.modeling.transformer import ACTIVATIONS, EncoderLayer, LayerNorm, TransformerStack, dense
 from official_bert.support.errors import UserError
 
 _EVALUATION_SEED = 0

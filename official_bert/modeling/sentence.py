@@ -9,21 +9,20 @@ from keras import ops
 from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.config.sentence_modules import LAYER_NORM, SPLADE_POOLINGS
 from official_bert.modeling import pooling as layer_pooling
-from official_bert.modeling.blocks import gelu_erf
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.pretraining import MaskedLmHead
 from official_bert.modeling.token_model import complete_inputs, unjoined_texts
+from official_bert.modeling.transformer import gelu_erf
 from official_bert.support.errors import UserError
 
-BM25 = "bm25"
 _OF_LAYERS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
 _UNWEIGHTED = {
     "mean": layer_pooling.mean_over_positions,
     "max": layer_pooling.max_over_positions,
     "mean_sqrt_len_tokens": layer_pooling.mean_sqrt_len,
 }
-POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, BM25, *SPLADE_POOLINGS)
+POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, layer_pooling.BM25, *SPLADE_POOLINGS)
 
 
 def _layer_after(number: int, layer: tuple[int, Any] | str) -> keras.layers.Layer:
@@ -95,7 +94,7 @@ class SentenceModel(EncoderModel):
             with keras.name_scope("cls"):
                 self.masked_lm.build((None, None, config.hidden_size))
         with keras.name_scope("sentence"):
-            if BM25 in poolings:
+            if layer_pooling.BM25 in poolings:
                 ones = keras.initializers.Ones()
                 self.bm25 = {
                     name: keras.Variable(ones, shape=shape, name=f"bm25_{name}", trainable=False, autocast=False)
@@ -169,7 +168,7 @@ class SentenceModel(EncoderModel):
             words = ops.cast(self.encoder.word_embeddings, hidden.dtype)
             bias = self.masked_lm.output_bias.value
             return layer_pooling.splade(hidden, input_mask, words, bias, pooling, training)
-        if pooling == BM25:
+        if pooling == layer_pooling.BM25:
             weights = layer_pooling.bm25_weights(inputs["input_ids"], input_mask, **self.bm25)
         else:
             weights = layer_pooling.position_weights(input_mask, pooling)

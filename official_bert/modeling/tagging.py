@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import FEATURES
-from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import (
     CRF,
@@ -22,6 +21,7 @@ from official_bert.modeling.heads import (
 )
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
 from official_bert.modeling.token_model import complete_inputs
+from official_bert.modeling.transformer import Dropout
 
 # Of the variables. An Adam step changes a variable by about the learning rate, so that without a factor the scores of
 # transitions would stay near 0 in a fine-tuning run.

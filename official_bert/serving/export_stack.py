@@ -17,15 +17,16 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from official_bert.modeling.blocks import ResidualOutput, normalize
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.transformer import (
     AttentionOutput,
+    ResidualOutput,
     SelfAttention,
     TransformerLayer,
     TransformerStack,
     attend,
+    normalize,
 )
 from official_bert.tokenization.graph_operations import in_batches
 

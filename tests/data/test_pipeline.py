@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data import numpy_batches, pipeline
+from official_bert.data import pipeline, record_files
 from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_lengths, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
@@ -46,8 +46,8 @@ def test_each_epoch_visits_each_record_once_in_another_order(paths):
 
 def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
     # Otherwise data larger than the shuffle buffer would always begin with the same file.
-    monkeypatch.setattr(pipeline, "_SHUFFLE_BUFFER", 1)
-    monkeypatch.setattr(pipeline, "_FILES_READ_TOGETHER", 1)
+    monkeypatch.setattr(pipeline, "SHUFFLE_BUFFER", 1)
+    monkeypatch.setattr(pipeline, "FILES_READ_TOGETHER", 1)
     batches = numbers(training(paths), NUM_RECORDS)
     stream = [number for batch in batches for number in batch]
     assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
@@ -69,15 +69,15 @@ def test_a_batch_may_be_larger_than_an_epoch(paths):
 
 @pytest.mark.parametrize(("num_buffered", "num_together"), [(10_000, 16), (4, 2), (1, 1)])
 def test_batches_in_numpy_hold_each_record_once_an_epoch_and_resume(paths, monkeypatch, num_buffered, num_together):
-    monkeypatch.setattr(numpy_batches, "_SHUFFLE_BUFFER", num_buffered)
-    monkeypatch.setattr(numpy_batches, "_FILES_READ_TOGETHER", num_together)
+    monkeypatch.setattr(record_files, "SHUFFLE_BUFFER", num_buffered)
+    monkeypatch.setattr(record_files, "FILES_READ_TOGETHER", num_together)
     with RecordWriter(paths[:1], "gzip") as writer:
         for record in list(read_records(paths[0])):
             writer.write(record)
 
     def stream(seed=7, start=0):
         options = {"batch_size": 5, "num_records": NUM_RECORDS, "seed": seed, "start_record": start}
-        batches = itertools.islice(numpy_batches.numpy_batches(paths, SCHEMA, **options), NUM_RECORDS - start // 5)
+        batches = itertools.islice(record_files.numpy_batches(paths, SCHEMA, **options), NUM_RECORDS - start // 5)
         return [number for batch in batches for number in batch["number"].tolist()]
 
     whole = stream()
@@ -257,7 +257,7 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_pat
     [(12, LENGTHS), (0.5, LENGTHS), *slow((4, LENGTHS), (0.5, None))],
 )
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
-    monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
+    monkeypatch.setattr(pipeline, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
     num_batches = 12  # four pools of three batches: two epochs and two records
     batches = list(training(text_paths, TEXT_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
     for batch in batches:

@@ -11,11 +11,11 @@ import pytest
 from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import NO_PROMPTS
-from official_bert.data.retrieval import Bm25Weights
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import SequenceFunction, TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.pooling import Bm25Weights
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.training.devices import mirrored_strategy
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import ACTIVATION_NAMES
-from official_bert.modeling.blocks import ACTIVATIONS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.transformer import ACTIVATIONS
 
 LAYER_TOLERANCE, STACK_TOLERANCE = 1e-6, 1e-5
 

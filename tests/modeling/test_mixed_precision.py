@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
-from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder, Embeddings
 from official_bert.modeling.pooling import mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.transformer import Dropout
 
 BFLOAT16_STEP = 2.0**-8  # between 1 and the next number
 

@@ -1,4 +1,9 @@
-"""Examples and records of sentence encoders: a reader of tables, and the schema."""
+"""Examples and records of sentence encoders: readers of tables and of retrieval collections, and the schema.
+
+A collection in the layout of the BEIR benchmark is a folder with `corpus.jsonl` (`_id`, `text` and optionally `title`
+on each line), `queries.jsonl` (`_id`, `text`) and `qrels/<split>.tsv`, the relevance judgments with the columns
+`query-id`, `corpus-id` and `score`.
+"""
 
 import dataclasses
 import json
@@ -12,9 +17,19 @@ from absl import logging
 
 from official_bert.config.bert_config import TEXT_LENGTHS
 from official_bert.data.record_files import ExampleJoiner
-from official_bert.data.retrieval import read_beir
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import find_table, parse_score, read_objects
+from official_bert.data.tables import (
+    Columns,
+    Row,
+    column_number,
+    find_table,
+    parse_score,
+    read_jsonl,
+    read_objects,
+    read_tsv,
+)
+from official_bert.metrics.retrieval import check_relevant
+from official_bert.support import files
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.tasks.sentence_encoder.options import Layout, SentenceEncoderConfig
 from official_bert.tokenization import Tokenizer
@@ -22,6 +37,7 @@ from official_bert.tokenization.sequences import join_texts
 from official_bert.training.run_folder import read_trained_labels
 
 TEXT_NUMBERS, SCORES, LABEL = "text_numbers", "scores", "label_ids"
+_QRELS_COLUMNS = ("query-id", "corpus-id", "score")
 
 
 class Example(NamedTuple):
@@ -152,17 +168,85 @@ def read_data(config: SentenceEncoderConfig) -> SentenceData:
     test = read("test", is_predicted=True) if config.do_predict else None
     if train and is_single:
         train = paired_by_class(train, config.random_seed)
-    beir = _read_beir(config) if config.is_evaluated and config.retrieval_dir else None
+    beir = _retrieval_texts(config) if config.is_evaluated and config.retrieval_dir else None
     return SentenceData(train, dev, test, beir, labels)
 
 
-def _read_beir(config: SentenceEncoderConfig) -> Beir:
+def _retrieval_texts(config: SentenceEncoderConfig) -> Beir:
     queries, corpus, qrels = read_beir(config.retrieval_dir, config.retrieval_split)
     return (
         {name: config.query_prefix + text for name, text in queries.items()},
         {passage.id: config.passage_prefix + passage.text for passage in corpus},
         qrels,
     )
+
+
+class Passage(NamedTuple):
+    id: str  # the id that the judgments use
+    text: str  # the title, if there is one, followed by the text
+
+
+def _read_corpus(path: str, judged: Mapping[str, str]) -> Iterator[Passage]:
+    """Read a corpus; judged documents, by id with the place of their first judgment, may occur only once."""
+    missing = dict(judged)
+    for row, passage in _read_passages(path):
+        if passage.id in judged and missing.pop(passage.id, None) is None:
+            raise UserError(f"{row.where}: an earlier document also has the _id {passage.id!r}; remove one of them")
+        yield passage
+    if missing:
+        document, where = next(iter(missing.items()))
+        logging.warning(
+            "%s has no document with the _id %r (%s), and lacks %d of %d judged documents; they count as not found",
+            *(path, document, where, len(missing), len(judged)),
+        )
+
+
+def read_beir(folder: str, split: str) -> tuple[dict[str, str], Iterator[Passage], dict[str, dict[str, float]]]:
+    """Return the texts of the judged queries, the documents, and for each query the scores of its judged documents."""
+    qrels_path = os.path.join(folder, "qrels", f"{split}.tsv")
+    if not files.exists(qrels_path):
+        raise UserError(f"{qrels_path} does not exist; the BEIR layout keeps the judgments of split {split!r} there")
+    texts: dict[str, str] = {}
+    queries_path = os.path.join(folder, "queries.jsonl")
+    for row, query in _read_passages(queries_path):
+        if texts.setdefault(query.id, query.text) != query.text:
+            raise UserError(f"{row.where}: an earlier query also has the _id {query.id!r}; remove one of them")
+    qrels: dict[str, dict[str, float]] = {}
+    judged: dict[str, str] = {}
+    for row, query, document, score in _judgments(qrels_path):
+        if query not in texts:
+            raise UserError(f"{row.where}: {queries_path} has no query with the _id {query!r}")
+        if qrels.setdefault(query, {}).setdefault(document, score) != score:
+            raise UserError(f"{row.where}: query {query!r} and document {document!r} have a different score above")
+        judged.setdefault(document, row.where)
+    if not qrels:
+        raise UserError(f"{qrels_path} has no judgments")
+    check_relevant({query: judgments.values() for query, judgments in qrels.items()}, qrels_path)
+    return {query: texts[query] for query in qrels}, _read_corpus(os.path.join(folder, "corpus.jsonl"), judged), qrels
+
+
+def _read_passages(path: str) -> Iterator[tuple[Row, Passage]]:
+    for row in read_jsonl(path, Columns(("_id", "text"))):
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if row.cells:
+            text = f"{row.cells.get('title') or ''} {row.cells['text']}"
+            yield row, Passage(row.cells["_id"], text.strip())
+
+
+def _judgments(path: str) -> Iterator[tuple[Row, str, str, float]]:
+    rows = read_tsv(path)
+    header = next(rows, None)
+    if header is None:
+        raise UserError(f"{path} is empty; its first line must name the columns: {format_names(_QRELS_COLUMNS)}")
+    columns = [column_number(name, header.where, header.cells) for name in _QRELS_COLUMNS]
+    for row in rows:
+        if not row.cells:
+            continue
+        if len(row.cells) != len(header.cells):
+            raise UserError(f"{row.where}: found {len(row.cells)} columns; the header has {len(header.cells)}")
+        query, document, score = (row.cells[column] for column in columns)
+        yield row, query, document, parse_score(score, row.where)
 
 
 def paired_by_class(examples: Sequence[Example], seed: int) -> list[Example]:

@@ -12,10 +12,10 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import RECORD_INDEX
 from official_bert.data.record_files import ExampleSplit
-from official_bert.data.retrieval import BM25, Bm25Weights
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
+from official_bert.modeling.pooling import BM25, Bm25Weights
 from official_bert.support import writing
 from official_bert.tasks.sentence_encoder.data import Example, SentenceData, TextsJoiner, example_schema
 from official_bert.tasks.sentence_encoder.options import REGULARIZER_WEIGHTS, SentenceEncoderConfig
@@ -31,9 +31,8 @@ from official_bert.visualization.report_page import by_importance
 _DEPTH = 10  # ranks
 
 Table = np.ndarray | SparseRows
-Vectors = Callable[[Sequence[str]], Table]
+Vectors = Callable[[Sequence[str]], Table]  # maps N distinct texts to their vectors, float32 [N, D]
 _PAIRS_AT_A_TIME = 256
-"""A function that maps N distinct texts to their vectors, float32 [N, D]."""
 VECTORS_FILE, SIMILARITIES_FILE = "vectors.npy", "similarities.tsv"
 
 

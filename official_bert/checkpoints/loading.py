@@ -127,13 +127,8 @@ class LoadReport:
 
     def log(self, *, is_trained_next: bool = True) -> None:
         """Log the counts and the names to check; with `--verbosity=1` also each variable that was set."""
-        logging.info(
-            "%s: %d variables loaded, %d newly initialized, %d unused",
-            self.source,
-            len(self.matched),
-            len(self.missing),
-            len(self.unused),
-        )
+        message = "%s: %d variables loaded, %d newly initialized, %d unused"
+        logging.info(message, self.source, len(self.matched), len(self.missing), len(self.unused))
         for name in self.matched:
             logging.debug("loaded: %s", name)
         for status, names in (("newly initialized", self.missing), ("unused", self.unused)):

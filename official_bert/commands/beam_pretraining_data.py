@@ -59,12 +59,8 @@ def run(config: BeamPretrainingDataConfig, inputs: "tuple[list[str], Tokenizer]"
     corpus, counts = (kind(**{name: counters[name] for name in vars(kind())}) for kind in (CorpusCounts, RecordCounts))
     check_corpus(corpus, paths, tokenizer.settings, config)
     logging.info("%s", counts.summary(corpus, config))
-    logging.info(
-        "%s wordpieces of text in %.0f seconds, %s records/s",
-        f"{corpus.num_ids:,}",
-        seconds,
-        f"{counts.num_records / seconds:,.0f}",
-    )
+    message = "%s wordpieces of text in %.0f seconds, %s records/s"
+    logging.info(message, f"{corpus.num_ids:,}", seconds, f"{counts.num_records / seconds:,.0f}")
     logging.info("wrote %s", files.describe_paths(config.output_files))
 
 

@@ -27,13 +27,8 @@ def run(config: VocabConfig, parts: list[CorpusPart]) -> None:
     )
     with writing.atomic_write(config.vocab_file) as sink:
         sink.writelines(f"{piece}\n" for piece in wordpieces)
-    logging.info(
-        "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)",
-        f"{len(wordpieces):,}",
-        config.vocab_file,
-        config.vocab_size,
-        config.min_frequency,
-    )
+    message = "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)"
+    logging.info(message, f"{len(wordpieces):,}", config.vocab_file, config.vocab_size, config.min_frequency)
 
 
 COMMAND = Command(

@@ -175,11 +175,8 @@ def _with_positions(
     extended = dataclasses.replace(bert_config, max_position_embeddings=config.max_position_embeddings)
     check_memory(extended, model.config_file, for_training=False)
     arrays = with_positions(arrays, bert_config, config.max_position_embeddings)
-    logging.info(
-        "extended to %d positions instead of %d; train the model further on sequences of that length",
-        config.max_position_embeddings,
-        bert_config.max_position_embeddings,
-    )
+    message = "extended to %d positions instead of %d; train the model further on sequences of that length"
+    logging.info(message, config.max_position_embeddings, bert_config.max_position_embeddings)
     return arrays, extended
 
 

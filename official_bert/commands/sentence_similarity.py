@@ -167,14 +167,8 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
         rows = [json.dumps(score._asdict()) for score in scores]
     sys.stdout.writelines(f"{row}\n" for row in rows)
     best = max((score for score in scores if score.is_flag), key=lambda score: score.spearman)
-    logging.info(
-        "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%s --pooling=%s",
-        config.sts_file,
-        f"{len(pairs):,}",
-        best.spearman,
-        best.layer,
-        best.pooling,
-    )
+    message = "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%s --pooling=%s"
+    logging.info(message, config.sts_file, f"{len(pairs):,}", best.spearman, best.layer, best.pooling)
 
 
 COMMAND = Command(

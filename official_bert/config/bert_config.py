@@ -45,14 +45,8 @@ MOST_LAYERS = 10_000  # building that many takes minutes, even if they are small
 DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _OUR_KEYS = ("attention_direction", "layer_norm_eps")  # unknown to the reference
 _NOT_DECISIVE = (
-    *DROPOUT_KEYS,
-    "initializer_range",
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
+    *(*DROPOUT_KEYS, "initializer_range", "directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
 )
 _MOST_SPARE_ROWS = 1024  # embedding tables are padded to multiples of at most this number
 _BYTES_OF_NUMBER = 4  # float32
@@ -315,11 +309,8 @@ class BertConfig:
                 f"{sizes}; use a vocabulary and a model that belong together (if these do, put the vocabulary beside "
                 "the checkpoint)"
             )
-        logging.warning(
-            "%s: %d ids have no wordpiece; is this the vocabulary of the checkpoint, and is it complete?",
-            sizes,
-            num_spare,
-        )
+        message = "%s: %d ids have no wordpiece; is this the vocabulary of the checkpoint, and is it complete?"
+        logging.warning(message, sizes, num_spare)
 
 
 def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:

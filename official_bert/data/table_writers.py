@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from official_bert.data.tables import COMMA, ENDINGS, FORMATS
+from official_bert.data.tables import COMMA, ENDINGS
 from official_bert.support import writing
 from official_bert.support.console import tsv_line
 from official_bert.support.errors import UserError, require
@@ -20,18 +20,15 @@ _PARQUET_ROWS = 4096  # kept in memory before they are written
 Write = Callable[[Sequence[str], Sequence[Any]], None]  # takes the columns, which all rows share, and a row's values
 
 
-def written_format(path: str, given: str | None, choices: Sequence[str] = FORMATS, default: str = "tsv") -> str:
-    """Return the format of a file to write: that of its name, the given one, or the default for other names."""
+def written_format(path: str, given: str | None) -> str:
+    """Return the format of a file to write: that of its name, the given one, or TSV for other names."""
     ending = os.path.splitext(path)[1].lower()
     if text_extension(path) != ending:
         raise UserError(f"output_file={path}: compressed files are not written; leave out {ending}")
-    endings = {**ENDINGS, **{f".{name}": name for name in choices}}
-    named = None if ending == ".txt" else endings.get(ending)  # the name of any text
+    named = None if ending == ".txt" else ENDINGS.get(ending)  # the name of any text
     if named and named != (given or named):
         raise UserError(f"output_format={given} contradicts the name of output_file={path}; change one of them")
-    chosen = given or named or default
-    if chosen not in choices:
-        raise UserError(f"output_file={path}: {chosen} is not written here; the formats are {', '.join(choices)}")
+    chosen = given or named or "tsv"
     if chosen == "parquet":
         require("pyarrow", extra="parquet")
         if path == STANDARD_STREAM:

@@ -305,14 +305,8 @@ def _trust_ratio(weights, update):
     return ops.where(ops.minimum(*norms) > 0, norms[0] / norms[1], ops.ones_like(norms[0]))
 
 
-_DONE_IN_APPLY = (  # options that Keras's optimizers implement outside `update_step`
-    "weight_decay",
-    "clipnorm",
-    "clipvalue",
-    "use_ema",
-    "loss_scale_factor",
-    "gradient_accumulation_steps",
-)
+# Options that Keras's optimizers implement outside `update_step`.
+_DONE_IN_APPLY = ("weight_decay", "clipnorm", "clipvalue", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 # The flag `optimizer` has the same names.
 OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {"adam": AdamWeightDecay, "lamb": Lamb}
 

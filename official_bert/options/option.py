@@ -41,18 +41,8 @@ ADVANCED_GROUPS = (
     *("text normalization", "long texts", "optimizer and loss", "trained weights", "distillation", "rarely needed"),
 )
 GROUPS = (
-    REQUIRED,
-    "input",
-    "text",
-    "output",
-    "model",
-    "masks and pairs",
-    "training",
-    "evaluation",
-    "export",
-    "serving",
-    "devices",
-    *ADVANCED_GROUPS,
+    *(REQUIRED, "input", "text", "output", "model", "masks and pairs", "training", "evaluation", "export", "serving"),
+    *("devices", *ADVANCED_GROUPS),
 )
 # The effect of a flag on a training run; decides the checks when a run resumes and when checkpoints or teachers load.
 AFFECTS = (

@@ -215,16 +215,12 @@ class _Endpoints:
 
     def _version(self, request: Request) -> ServedVersion:
         """Return the version that a request's address names, by default the served one."""
-        name, number, version = (
-            request.path_params["model_name"],
-            request.path_params.get("number"),
-            self._served.version,
-        )
+        name, number = request.path_params["model_name"], request.path_params.get("number")
+        version = self._served.version
         if name != self._name:
             raise HTTPException(404, f"there is no model {quoted(name)}; {self._name} is served")
         if number and number != str(version.number):
-            served = f"version {version.number} is"
-            raise HTTPException(404, f"version {quoted(number)} of {name} is not served; {served}")
+            raise HTTPException(404, f"version {quoted(number)} of {name} is not served; version {version.number} is")
         if "label" in request.path_params:
             raise RequestError(f"there is no version label {quoted(request.path_params['label'])}; use its number")
         return version

@@ -53,12 +53,8 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise UserError(f"cannot lock {path}: {error.strerror}; use a folder on another disk") from error
-            logging.warning(
-                "%s is on a file system without locks (%s): make sure that no other process %s it",
-                folder,
-                error.strerror,
-                what,
-            )
+            message = "%s is on a file system without locks (%s): make sure that no other process %s it"
+            logging.warning(message, folder, error.strerror, what)
         yield
     finally:
         os.close(lock)

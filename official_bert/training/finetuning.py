@@ -195,10 +195,8 @@ def _check_same_run(job: FinetuningJob) -> None:
         run = read_run_config(config.output_dir)
         trained = run.flags.get("max_seq_length") if run else None
         if not config.do_train and trained not in (None, config.max_seq_length):
-            logging.warning(
-                "max_seq_length=%d, but the checkpoints in %s were trained with %d",
-                *(config.max_seq_length, config.output_dir, trained),
-            )
+            message = "max_seq_length=%d, but the checkpoints in %s were trained with %d"
+            logging.warning(message, config.max_seq_length, config.output_dir, trained)
     elif config.do_train:
         check_model_files_replaceable(config.output_dir, config)
 
@@ -261,12 +259,8 @@ def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer,
         sizes.append(size)
     if sizes:
         num_examples, num_positions, num_tokens = (sum(column) for column in zip(*sizes, strict=True))
-        logging.info(
-            "train_batch_tokens=%d: %.1f examples per step on average; padding is %.1f%% of all positions",
-            budget.num_tokens,
-            num_examples / len(sizes),
-            100 * (1 - num_tokens / num_positions),
-        )
+        message = "train_batch_tokens=%d: %.1f examples per step on average; padding is %.1f%% of all positions"
+        logging.info(message, budget.num_tokens, num_examples / len(sizes), 100 * (1 - num_tokens / num_positions))
     return len(sizes)
 
 

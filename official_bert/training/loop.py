@@ -285,12 +285,8 @@ def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> No
         return
     pretrained = BertConfig.from_json_file(path).attention_direction
     if pretrained != bert_config.attention_direction:
-        logging.warning(
-            "%s was trained with attention_direction=%s, but this run uses %s",
-            init_checkpoint,
-            pretrained,
-            bert_config.attention_direction,
-        )
+        message = "%s was trained with attention_direction=%s, but this run uses %s"
+        logging.warning(message, init_checkpoint, pretrained, bert_config.attention_direction)
 
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:

@@ -386,12 +386,8 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
     step = step_of(latest)
     if step and step >= num_train_steps and changes:
         differing = [f"{name}={getattr(config, name)} (the run: {flags[name]})" for name in changes]
-        logging.warning(
-            "nothing is trained with %s, since %s has all %d steps; use another output_dir, or more steps",
-            ", ".join(differing),
-            latest,
-            num_train_steps,
-        )
+        message = "nothing is trained with %s, since %s has all %d steps; use another output_dir, or more steps"
+        logging.warning(message, ", ".join(differing), latest, num_train_steps)
     if step == 0 or (step is not None and step >= num_train_steps):
         return
     if removed := [f"{name}={flags[name]}" for name in _REMOVED_FLAGS if flags.get(name)]:

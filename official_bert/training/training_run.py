@@ -176,12 +176,8 @@ class TrainingRun:
         if not is_logged or not scalars:
             return
         if skipped := scalars.get(SKIPPED_STEPS):
-            logging.warning(
-                "step %d: skipped %d of the %d steps since the last line, whose gradients were not finite",
-                step,
-                skipped,
-                window.num_steps,
-            )
+            message = "step %d: skipped %d of the %d steps since the last line, whose gradients were not finite"
+            logging.warning(message, step, skipped, window.num_steps)
         if is_overflow and scalars[OVERFLOW_STEPS] == window.num_steps:
             logging.warning(
                 "step %d: all %d steps since the last line overflowed in float16 and changed nothing; if this "

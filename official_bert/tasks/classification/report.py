@@ -71,12 +71,8 @@ def with_stored_thresholds(dataset: Dataset, checkpoint: str) -> Dataset:
             "them again (tune_thresholds)"
         )
     if stored.get("global_step") != step_of(checkpoint):
-        logging.warning(
-            "%s is of step %s and is not used with %s; tune the thresholds again (tune_thresholds)",
-            path,
-            stored.get("global_step"),
-            checkpoint,
-        )
+        message = "%s is of step %s and is not used with %s; tune the thresholds again (tune_thresholds)"
+        logging.warning(message, path, stored.get("global_step"), checkpoint)
         return dataset
     logging.info("using the thresholds of %s", path)
     return dataclasses.replace(dataset, thresholds=tuple(thresholds.values()))

@@ -54,19 +54,9 @@ _DUBIOUS_SHARE_CUT = 0.5
 
 # The flags that determine the records of a text.
 RECORD_FLAGS = (
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "masked_lm_prob",
-    "short_seq_prob",
-    "do_whole_word_mask",
-    "max_ngram_length",
-    "masking",
-    "mask_replace_prob",
-    "random_replace_prob",
-    "use_next_sentence",
-    "sentence_order",
-    "random_seed",
-    "dupe_factor",
+    *("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob", "do_whole_word_mask"),
+    *("max_ngram_length", "masking", "mask_replace_prob", "random_replace_prob", "use_next_sentence"),
+    *("sentence_order", "random_seed", "dupe_factor"),
 )
 
 
@@ -98,12 +88,8 @@ def check_corpus(
             counts.num_documents,
         )
     if counts.unknown_share > _DUBIOUS_SHARE_UNKNOWN:
-        logging.warning(
-            "%.1f%% of the wordpieces are %s; is this the right vocabulary, and does %s fit it?",
-            100 * counts.unknown_share,
-            vocab.UNK,
-            text_settings,
-        )
+        message = "%.1f%% of the wordpieces are %s; is this the right vocabulary, and does %s fit it?"
+        logging.warning(message, 100 * counts.unknown_share, vocab.UNK, text_settings)
 
 
 @dataclasses.dataclass

@@ -200,11 +200,8 @@ def _train(inputs: PretrainingInputs, trainer: Trainer, records: PretrainingReco
     """Train; return True if complete."""
     config = inputs.config
     if config.num_warmup_steps >= config.num_train_steps:
-        logging.warning(
-            "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",
-            config.num_warmup_steps,
-            config.num_train_steps,
-        )
+        message = "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak"
+        logging.warning(message, config.num_warmup_steps, config.num_train_steps)
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
     lengths = padded_lengths(config.max_seq_length) if config.train_batch_tokens else None
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)

@@ -306,7 +306,7 @@ def _trust_ratio(weights, update):
 
 
 # Options that Keras's optimizers implement outside `update_step`.
-_DONE_IN_APPLY = ("weight_decay", "clipnorm", "clipvalue", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+_OF_APPLY = ("weight_decay", "clipnorm", "clipvalue", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 # The flag `optimizer` has the same names.
 OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {"adam": AdamWeightDecay, "lamb": Lamb}
 
@@ -331,7 +331,7 @@ def create_optimizer(
 
 def check_options(optimizer: keras.optimizers.Optimizer) -> None:
     """Check that an optimizer has no options that Keras's `apply` supports and the training loop does not."""
-    unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
+    unused = [option for option in _OF_APPLY if getattr(optimizer, option)]
     if unused:
         raise UserError(
             f"{type(optimizer).__name__}: {', '.join(unused)} is not supported in the training loop or on several "

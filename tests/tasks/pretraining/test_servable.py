@@ -140,7 +140,7 @@ def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, monk
         FullTokenizer(one_layer_model["vocab_file"]),
     )
     monkeypatch.setattr(servable_module, "MOST_POSITIONS", 60)  # two rows
-    monkeypatch.setattr(pretraining_servable, "_MOST_LOGITS", 4 * bert_config.vocab_size)
+    monkeypatch.setattr(pretraining_servable, "MOST_LOGITS", 4 * bert_config.vocab_size)
     servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=3)
     texts = [text.replace("[mask] [MASK", "[MASK]" * 15) for text in TEXTS]
     expected = servable.numbers(servable.tokenize(text=tf.constant(texts)))  # all at once

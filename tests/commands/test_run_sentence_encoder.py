@@ -154,7 +154,7 @@ def test_the_nearest_text_is_of_the_same_class_and_sentence_transformers_get_the
     with pytest.raises(UserError, match="sentence-transformers does not support pooling=bm25, only cls, max, mean"):
         sentence_folder(SentenceEncoderConfig(**settings, **columns | {"pooling": "bm25"}, do_eval=True), {}, 8)
     config = SentenceEncoderConfig(**settings, **columns | {"pooling": "cls,mean", "dense_size": 0}, do_eval=True)
-    pooling = sentence_folder(config, {}, 8).values["1_Pooling/config.json"]  # the format that all versions read
+    pooling = sentence_folder(config, {}, 8)[0]["1_Pooling/config.json"]  # the format that all versions read
     assert {name for name, value in pooling.items() if value is True} == {
         "pooling_mode_cls_token", "pooling_mode_mean_tokens"
     }  # fmt: skip

@@ -42,7 +42,7 @@ ADVANCED_GROUPS = (
 )
 GROUPS = (
     *(REQUIRED, "input", "text", "output", "model", "masks and pairs", "training", "evaluation", "export", "serving"),
-    *("devices", *ADVANCED_GROUPS),
+    *("access", "devices", *ADVANCED_GROUPS),
 )
 # The effect of a flag on a training run; decides the checks when a run resumes and when checkpoints or teachers load.
 AFFECTS = (

@@ -22,7 +22,7 @@ from official_bert.commands.serve import ServeConfig
 from official_bert.commands.serve import check as check_serve
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.rest_format import answer_body
-from official_bert.serving.saved_model import read_warmup, signature_of
+from official_bert.serving.saved_model import signature_of
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, endurance, run_script

@@ -122,7 +122,7 @@ def test_help_has_each_flag_once_in_its_group_as_declared(name, monkeypatch):
     full, short = (describe(config_class, parse(config_class)) for describe in (full_help, short_help))
     assert max(map(len, [*full.splitlines(), *short.splitlines()])) <= 80
     assert shown(full, r"^  --(?:\[no\])?(\w+):") == {**declared, "of every command": []}
-    in_lines, rest = shown(short, r"^  --(?:\[no\])?(\w+)(?:=\S*)?  +\S+"), {}
+    in_lines, rest = shown(short, r"^  --(?:\[no\])?(\w+)(?:=.*?)?  +\S+"), {}
     if others := in_lines.pop(further := "Further flags, which few runs need", None) is not None:
         listed = short.partition(f"{further}:\n")[2].partition("\n\n")[0]
         rest = {

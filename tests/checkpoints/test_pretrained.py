@@ -201,6 +201,7 @@ class Siamese(keras.Model):
         return keras.ops.sum(self.encoder(inputs[0])["pooled_output"] * self.encoder(inputs[1])["pooled_output"], -1)
 
 
+@pytest.mark.slow
 def test_an_encoder_keeps_its_names_in_a_model_of_the_users(released, tmp_path):
     encoder = BertEncoder.from_checkpoint(released)
     ids = keras.Input((None,), dtype="int32")

@@ -97,6 +97,7 @@ def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
             assert result.label == "xyz"[logits.argmax()]
 
 
+@pytest.mark.slow
 def test_a_masked_lm_preset_fills_masks_and_a_classifier_without_labels_says_so():
     folder = MODELS / "keras_hub_xlm_roberta"  # without a pooler
     predict = Predictor(folder)

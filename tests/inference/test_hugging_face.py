@@ -53,10 +53,10 @@ def assert_alike(found, wanted):
         assert found == (pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted)
 
 
-SLOW = ["bert_several", "bert_number", "bert_masks", "bert_spans", "distilbert_labels"]
+SLOW = ["bert_tags", "bert_several", "bert_number", "bert_masks", "bert_spans", "distilbert_labels"]
 TOGETHER = ["bert_labels", "distilbert_spans", "electra_masks", "electra_tags", "roberta_masks"]  # families and heads
 FOLDERS = [
-    *("bert_tags", "roberta_labels"),
+    "roberta_labels",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
     *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.endurance]) for name in TOGETHER),
 ]
@@ -97,6 +97,7 @@ def test_a_cross_encoder_has_its_head_beside_the_modules_of_sentence_transformer
     assert Predictor(tmp_path)(("a cat", "the cat")).label in ("bad, sad", "soso", "naïf")
 
 
+@pytest.mark.slow
 def test_the_score_of_a_cross_encoder_passes_through_its_activation(tmp_path):
     shutil.copytree(ANSWERS / "bert_number", tmp_path, dirs_exist_ok=True)
     text, ((_, raw),) = json.loads((tmp_path / "answers.json").read_text())[0]

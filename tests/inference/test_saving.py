@@ -55,6 +55,7 @@ def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkey
     np.testing.assert_allclose(predictor.embed(PAIRS[:2], pooling="pooler"), encoder.pool(**batch), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_output_folder_of_a_trainer_is_completed(pairs, encoder, tokenizer, tmp_path):
     model = ClassificationModel.from_checkpoint(pairs[0], num_outputs=3)
     arrays = {name: np.asarray(value) for name, value in model.checkpoint_variables().items()}

@@ -123,9 +123,8 @@ SPARSE = json.loads((FOLDERS / "splade" / "expected.json").read_text())
 SPARSE_TEXTS, OF_SPLADE = SPARSE.pop("texts"), SPARSE["max relu"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["max relu", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SPARSE if kind != "max relu")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SPARSE)
 def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_folder):
     values = dict(zip(("pooling_strategy", "activation_function"), kind.split(), strict=True))
     (sparse_folder / "1_SpladePooling" / "config.json").write_text(json.dumps(values))

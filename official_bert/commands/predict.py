@@ -11,7 +11,6 @@ from official_bert.commands.shared.models import OutputTableOptions
 from official_bert.data.table_writers import table_writer
 from official_bert.data.tables import COMMA, FORMATS, ID, format_of
 from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, TextSource
-from official_bert.inference.zero_shot import HYPOTHESIS, check_labels
 from official_bert.options.command import Command
 from official_bert.options.groups import IdOptions, engine_option
 from official_bert.options.option import MAX_AXIS, option, options
@@ -19,6 +18,7 @@ from official_bert.serving.versions import engine_version
 from official_bert.support import files, text_files
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import HYPOTHESIS, check_labels
 
 if TYPE_CHECKING:
     from official_bert.inference.finished_runs import FinishedRun

@@ -9,12 +9,12 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference import zero_shot
-from official_bert.inference.zero_shot import HYPOTHESIS
 from official_bert.serving.engine_model import EngineModel
 from official_bert.serving.signatures import MOST_CELLS, TEXT, Arrays
 from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.classification.options import HYPOTHESIS
 from official_bert.tasks.multiple_choice.reader import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.reader import VECTORS
 from official_bert.tokenization.sequences import batches_by_length

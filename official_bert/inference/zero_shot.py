@@ -8,21 +8,14 @@ import numpy as np
 from official_bert.serving.engine_model import softmax
 from official_bert.serving.signatures import Arrays
 from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.classification.options import PLACE, check_labels
 from official_bert.tasks.classification.reader import Classification, MultiLabelClassification
 
-PLACE, HYPOTHESIS = "{}", "This example is {}."
 # Beginnings of the names of labels, in lowercase.
 _ENTAILED, _CONTRADICTED = ("entail",), ("contradict", "not_", "not-", "non")
 
 # From rows of texts, and a function from outputs to a result for each row, to these results in order.
 Answer = Callable[[Sequence[tuple[str, ...]], Callable[[Arrays], list[Any]]], list[Any]]
-
-
-def check_labels(labels: Sequence[str], hypothesis: str) -> None:
-    if len(set(labels)) < len(labels) or not labels or not all(map(str.strip, labels)):
-        raise UserError(f"labels={','.join(labels)}: give different labels, none of them empty")
-    if PLACE not in hypothesis:
-        raise UserError(f"hypothesis={hypothesis!r} has no place for the label; write it as {PLACE}")
 
 
 def classify(

@@ -35,6 +35,23 @@ def refuse(flags):
     return run
 
 
+@pytest.mark.slow
+def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order(flags, tmp_path, model_dir):
+    scores = []
+    for max_eval_steps, eval_batch_size in ((3, 8), (6, 4), (100, 8)):  # twice the same 24 records, then all
+        sizes = {"max_eval_steps": max_eval_steps, "eval_batch_size": eval_batch_size}
+        checkpoint = str(model_dir / "bert_model.ckpt")
+        run_here("run_pretraining", **flags, **sizes, do_eval=True, init_checkpoint=checkpoint)
+        scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
+    assert scores[0]["global_step"] == 0
+    for name in ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss"):
+        assert scores[0][name] == pytest.approx(scores[1][name], rel=1e-5), name
+    assert scores[0]["loss"] != pytest.approx(scores[1]["loss"], rel=1e-6)  # a mean over batches
+    num_hits = 110 * scores[2]["next_sentence_accuracy"]  # each of 110 records counts once
+    assert num_hits == pytest.approx(round(num_hits), abs=1e-3)
+    assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [

@@ -224,7 +224,7 @@ def assert_plain_answers(settings, questions, rows, **rules):
 
 @pytest.mark.slow
 def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings):
-    """Of version 2; those of version 1 are compared for an ensemble."""
+    """These are of version 2; those of version 1 are compared for an ensemble."""
     settings = {**golden_settings, "predict_file": str(GOLDEN / "inputs" / "squad_v2.json")}
     run(settings, version_2_with_negative=True)
     questions, features = plain_questions(settings)

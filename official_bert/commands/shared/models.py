@@ -1,4 +1,4 @@
-"""What commands with a model share: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
+"""Shared by commands with a model: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
 
 import importlib
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """The flags of `run_classifier`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.options.groups import HeadOptions, IdOptions
@@ -10,6 +10,8 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets import DATASETS, TASK_NAMES, check_task_name
 
 BALANCED = "balanced"  # a value of class_weights
+# Of zero-shot classification: the place of the label in a hypothesis, and the usual one.
+PLACE, HYPOTHESIS = "{}", "This example is {}."
 
 
 @options(group="input", affects="data")
@@ -230,3 +232,10 @@ class ClassifierConfig(IdOptions, HeadOptions, LabellingOptions):
     def problem(self) -> str:
         """The problem type of --task_name=custom, as in the table of data sets."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+def check_labels(labels: Sequence[str], hypothesis: str) -> None:
+    if len(set(labels)) < len(labels) or not labels or not all(map(str.strip, labels)):
+        raise UserError(f"labels={','.join(labels)}: give different labels, none of them empty")
+    if PLACE not in hypothesis:
+        raise UserError(f"hypothesis={hypothesis!r} has no place for the label; write it as {PLACE}")

@@ -116,6 +116,7 @@ class TestCreatePretrainingData:
         # Only our own lines: no TensorFlow notes about CPUs and GPUs.
         assert all(line[2] == ":" for line in result.errors.splitlines()), result
 
+    @pytest.mark.slow
     def test_a_full_disk_leaves_the_old_file(self, flags, tmp_path, tmp_path_factory):
         out, program = tmp_path / "out.tfrecord", tmp_path_factory.mktemp("limited") / "create_pretraining_data.py"
         out.write_bytes(b"good")
@@ -200,6 +201,7 @@ def event_value(folder, step, tag):
     raise AssertionError(f"no event {tag} of step {step} in {folder}")
 
 
+@pytest.mark.slow
 def test_fill_mask_prints_the_best_words(model_dir, vocab_file, tmp_path):
     for path in (*model_dir.glob("trained_model.ckpt-12.*"), model_dir / "bert_config.json"):
         shutil.copy(path, tmp_path)

@@ -21,7 +21,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import json_lines
-from tests.conftest import prints_error, run_here, run_script, script_command, script_environment
+from tests.conftest import prints_error, run_here, run_script, script_command, script_environment, slow
 from tests.exports import TOLERANCE, predicted
 
 TEXTS = ["the baker woke .", "the town", "a harbour " * 30]
@@ -139,7 +139,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+OF_CLASSIFIERS = [name for name, case in CASES.items() if case[0] in ("several", "score")]
+
+
+@pytest.mark.parametrize("case", [*OF_CLASSIFIERS, *slow(*(name for name in CASES if name not in OF_CLASSIFIERS))])
 def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager, tmp_path, case, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, file, content, flags, ids, texts, columns = CASES[case]
@@ -179,6 +182,7 @@ def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager,
             assert float(cells["probability"]) == pytest.approx(best["probability"], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("top_k", "number"), [(None, 10), (2, 2), (101, 101)])
 def test_of_many_labels_the_most_likely_are_written(models, load, eager, tmp_path, top_k, number):
     (tmp_path / "a.txt").write_text(lines_of(*TEXTS))
@@ -223,6 +227,7 @@ def test_the_name_of_the_output_gives_its_format(models, eager, tmp_path):
             run_here("predict", **flags, output_file=name, output_format=given)
 
 
+@pytest.mark.slow
 def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, version):
     with open(f"{reviews['data_dir']}/test.tsv", "rb") as source:
         content = source.read()

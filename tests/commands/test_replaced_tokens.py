@@ -28,6 +28,7 @@ def stored_arrays(prefix):
     return {name: reader.get_tensor(name) for name in names}
 
 
+@pytest.mark.slow
 def test_ten_steps_are_those_of_transformers_under_the_original_names(tmp_path, monkeypatch):
     golden = golden_arrays("electra_pretraining/trajectory.npz")
     parts = {}

@@ -90,6 +90,7 @@ def test_the_class_names_of_a_config_must_match(tmp_path):
             Predictor(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_has_its_head_beside_the_modules_of_sentence_transformers(tmp_path):
     shutil.copytree(ANSWERS / "bert_labels", tmp_path, dirs_exist_ok=True)
     module = {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}

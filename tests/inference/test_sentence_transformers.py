@@ -51,6 +51,7 @@ def test_vectors_are_those_of_sentence_transformers(name):
     assert predictor.embed(texts, pooling="mean").shape == (len(texts), 8)  # an explicit pooling takes precedence
 
 
+@pytest.mark.slow
 def test_commands_follow_the_folder(tmp_path, capsys):
     texts, vectors = golden("older")
     lines = [number for number, text in enumerate(texts) if text]

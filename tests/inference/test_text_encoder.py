@@ -208,6 +208,7 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
             np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
     settings = VectorSettings(pooling="model", max_seq_length=64)
     model = SentenceModel(unpadded, poolings=("second_to_last", "cls"))

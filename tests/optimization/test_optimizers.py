@@ -60,6 +60,7 @@ def arrays(folder, step):
     return arrays_of(folder / f"model.ckpt-{step}")
 
 
+@pytest.mark.slow
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
     options = {"optimizer": "momentum", "optimizer_options": {"momentum": 0.5, "global_clipnorm": 0.1}}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"

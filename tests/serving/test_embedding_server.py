@@ -175,6 +175,7 @@ def test_token_ids_are_refused_by_default(served):
     assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
 
 
+@pytest.mark.slow
 def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(export_dir, tmp_path):
     folder = shutil.copytree(export_dir, tmp_path / "sentences")
     (folder / "1" / "checksums.json").unlink()

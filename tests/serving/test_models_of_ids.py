@@ -171,7 +171,7 @@ ROWS = [(task, list(WRITERS)[number % 2]) for number, task in enumerate(MODELS)]
 OTHERS = [(task, export_format) for task in MODELS for export_format in WRITERS if (task, export_format) not in ROWS]
 
 
-@pytest.mark.parametrize(("task", "export_format"), [ROWS[0], *slow(*ROWS[1:]), *endurance(*OTHERS)])
+@pytest.mark.parametrize(("task", "export_format"), [*slow(*ROWS), *endurance(*OTHERS)])
 def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, tmp_path):
     if export_format == "onnx":
         pytest.importorskip("tf2onnx", reason='needs the extra "onnx"')

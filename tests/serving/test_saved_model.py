@@ -37,6 +37,7 @@ def signatures(version):
     return tf.saved_model.load(version).signatures
 
 
+@pytest.mark.slow
 def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
     first, second = zip(*predicted_pairs(reviews), strict=True)
     texts = {"text_a": first, "text_b": second}

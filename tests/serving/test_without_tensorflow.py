@@ -73,6 +73,7 @@ def used(python, lite, tmp_path, environment, *others):
     return json.loads((tmp_path / "pairs.tsv.jsonl").read_text())
 
 
+@pytest.mark.slow
 def test_predictions_import_neither_tensorflow_nor_keras(lite, tmp_path):
     row = used(sys.executable, lite, tmp_path, script_environment())
     found = Predictor(lite("classification"))(PAIRS[:1])[0]
@@ -129,7 +130,8 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
 NLI = ("contradiction", "entailment", "neutral")
 
 
-@pytest.mark.parametrize("export_format", ["saved_model", pytest.param("tflite", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("export_format", ["saved_model", "tflite"])
 def test_labels_that_a_model_of_entailment_was_not_trained_on(write_export, tmp_path, export_format):
     write_export(tmp_path / "nli", labels=NLI, export_format=export_format)
     predict, texts, labels = Predictor(tmp_path / "nli"), ["the town has a river", "bright word"], ["town", "café"]

@@ -80,6 +80,7 @@ def test_sequences_are_those_of_records(servable, joiner):
             np.testing.assert_array_equal(np.concatenate(sequences), records[name][row, : sum(lengths)])
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_the_model(servable, joiner):
     records = decoded(joiner, EXAMPLES, Counter())
     expected = tf.nn.softmax(servable._run_model(records)).numpy()

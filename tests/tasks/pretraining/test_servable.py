@@ -162,6 +162,7 @@ def flags(one_layer_model):
     return {**one_layer_model, "top_k": 3}
 
 
+@pytest.mark.slow
 def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):
     run_here("fill_mask", **flags, text="The [MASK] woke [MASK].")
     lines = capsys.readouterr().out.splitlines()

@@ -242,6 +242,7 @@ def test_a_short_text_is_not_padded(chooser, ask_chooser):
     assert chooser.shapes == [(1, 8)]
 
 
+@pytest.mark.slow
 def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
     chooser.choose({"rain": 5.0}, {"rain": 5.0}, padding=100.0)
     context = " ".join([*filler(tokenizer, 60), "rain"])

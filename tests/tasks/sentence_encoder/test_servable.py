@@ -49,6 +49,7 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     model = SentenceModel(encoder)
     texts = [PREFIX + text for text in AWKWARD_TEXTS]  # one text is longer than the limit

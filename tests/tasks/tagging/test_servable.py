@@ -134,6 +134,7 @@ def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab
         assert most > 3
 
 
+@pytest.mark.slow
 @EVERY_LENGTH
 def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
     model, tokenizer, signatures_for, max_seq_length
@@ -244,6 +245,7 @@ def test_tags_that_mark_no_entities_give_none(config, tokenizer):
     assert found.entities == []
 
 
+@pytest.mark.slow
 def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenizer):
     table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
     table[:, 2] = 5.0  # I-PER everywhere

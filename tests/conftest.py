@@ -5,6 +5,7 @@ import fcntl
 import gc
 import importlib
 import json
+import logging
 import os
 import pathlib
 import re
@@ -111,8 +112,9 @@ def _set_up_tensorflow():
 
 
 @pytest.fixture(autouse=True)
-def _default_sigterm():
-    """Undo what a run left that was stopped in this process: later processes would inherit an ignored SIGTERM."""
+def _defaults():
+    """Undo what runs and libraries left in this process: a level of logging; an ignored SIGTERM, which is inherited."""
+    logging.getLogger("absl").setLevel(logging.NOTSET)
     yield
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

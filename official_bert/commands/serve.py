@@ -132,7 +132,7 @@ class ServeConfig(Options):
             check_free(self.used_grpc_port, "--grpc_port")
 
 
-def check(config: ServeConfig) -> None:
+def prepare(config: ServeConfig) -> Access:
     from official_bert.training.run_folder import RUN_CONFIG_FILE
 
     files.check_folder(config.export_dir, "export_dir")
@@ -143,11 +143,11 @@ def check(config: ServeConfig) -> None:
             "of the run with --do_export --export_dir=FOLDER instead of --do_train, and serve FOLDER"
         )
     check_installed("uvicorn", extra="serve")
-    config.access()
     config.check_ports()
+    return config.access()
 
 
-def run(config: ServeConfig) -> None:
+def run(config: ServeConfig, access: Access) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     require("uvicorn", extra="serve")
     from official_bert.serving.served_model import EngineOptions
@@ -172,7 +172,7 @@ def run(config: ServeConfig) -> None:
         engine=EngineOptions(config.engine, config.tensorflow_intra_op_parallelism),
         has_page=config.ui,
         accept_token_ids=config.accept_token_ids,
-        access=config.access(),
+        access=access,
     )
 
 
@@ -187,7 +187,7 @@ COMMAND = Command(
 Needs the extra "serve". A version exported while the server runs replaces the previous one. SIGTERM and Ctrl-C stop the
 server after it has finished the requests in progress. See docs/servers.md.
 """,
-    check=check,
+    prepare=prepare,
     run=run,
     uses_tensorflow=lambda config: config.uses_tensorflow,
 )

@@ -58,6 +58,7 @@ from official_bert.tokenization.tokenizer import to_unicode
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
 _MOST_WORK = 1 << 11  # positions computed together
 MOST_LOGITS = 1 << 24  # computed together
+_MOST_COPIED_BYTES = 1 << 30  # of weights, of which each interpreter of LiteRT has a copy
 
 
 class Reading(NamedTuple):
@@ -165,7 +166,7 @@ class Engine:
 
 
 class LiteEngine(Engine):
-    """LiteRT. One row is computed by `num_threads`, and each of several rows by one of as many threads."""
+    """LiteRT. One row is computed by all threads; several rows at once, each with a copy of the weights, by some."""
 
     reads_batches = False
 
@@ -178,8 +179,10 @@ class LiteEngine(Engine):
             interpreter.allocate_tensors()  # writes its note now, and prepares the weights before the first request
             return interpreter.get_signature_runner(SERVING_DEFAULT)
 
-        self._alone, self._together = (_Pool(functools.partial(runner, number)) for number in (num_threads, 1))
-        self._threads, self._num_threads = ThreadPoolExecutor(num_threads), num_threads
+        self._num_parallel = max(min(num_threads, _MOST_COPIED_BYTES // max(os.path.getsize(path), 1)), 1)
+        counts = num_threads, num_threads // self._num_parallel
+        self._alone, self._together = (_Pool(functools.partial(runner, number)) for number in counts)
+        self._threads = ThreadPoolExecutor(self._num_parallel)
         with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")), self._alone.one():
             pass  # the file is read now, since it may be damaged
 
@@ -190,7 +193,7 @@ class LiteEngine(Engine):
     def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
         """See `Engine`."""
         batches = list(batches)
-        is_parallel = min(len(batches), self._num_threads) > 1
+        is_parallel = min(len(batches), self._num_parallel) > 1
         return self._threads.map(self._one_of_several, batches) if is_parallel else map(self, batches)
 
     def _one_of_several(self, ids: Arrays) -> Arrays:

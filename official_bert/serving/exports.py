@@ -309,7 +309,8 @@ def _add_weights(graph: "onnx.GraphProto", weights: dict[str, np.ndarray]) -> No
     nodes = []
     for node in graph.node:
         if node.input and constants.keys() >= set(node.input):
-            values = ReferenceEvaluator(node).run(None, {name: constants[name] for name in node.input})
+            evaluator = ReferenceEvaluator(node, opsets={"": _OPSET})  # operations differ between versions
+            values = evaluator.run(None, {name: constants[name] for name in node.input})
             constants.update(zip(node.output, values, strict=True))
         else:
             nodes.append(node)

@@ -187,13 +187,8 @@ class _KeyCheck:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._app
-        headers = dict(scope.get("headers", ()))
-        if (
-            scope["type"] == "http"
-            and scope["path"] != "/health"
-            and not self._access.allows(headers.get(AUTHORIZATION))
-        ):
+        answer, is_open = self._app, scope["type"] != "http" or scope["path"] == "/health"
+        if not (is_open or self._access.allows(dict(scope["headers"]).get(AUTHORIZATION))):
             content = {"message": REFUSAL, "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}
             answer = JSONResponse({"error": content}, 401, {"WWW-Authenticate": "Bearer"})  # in OpenAI's form
         await answer(scope, receive, send)

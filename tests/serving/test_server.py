@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_bert.commands.launch_workers import free_ports
 from official_bert.commands.serve import ServeConfig
-from official_bert.commands.serve import check as check_serve
+from official_bert.commands.serve import prepare as check_serve
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.rest_format import answer_body
 from official_bert.serving.saved_model import signature_of

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import official_bert
 from official_bert.support.errors import UserError
-from tests.conftest import script_environment
+from tests.conftest import endurance, script_environment
 
 PROGRAM = """
 import sys
@@ -114,9 +114,10 @@ def test_another_backend_gives_the_same(backend, run, request):
 
 
 @pytest.mark.slow
-def test_fused_attention_gives_the_same():
+@pytest.mark.parametrize("models", ["bert", *endurance("families")])
+def test_fused_attention_gives_the_same(models):
     environment = {**script_environment(), "KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    command = [sys.executable, "-m", "tests.training.attention_runs"]
+    command = [sys.executable, "-m", "tests.training.attention_runs", models]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert process.returncode == 0, process.stderr
 

@@ -13,7 +13,7 @@ from official_bert.commands import load_command
 from official_bert.families.bert import ElectraConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.command import define_flags, parse_flags
-from tests.conftest import GOLDEN, ROOT, endurance, run_script
+from tests.conftest import GOLDEN, ROOT, run_script
 from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
 
 NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
@@ -115,8 +115,8 @@ def run(name, paths):
     assert result.code == 0, result
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("table", ["tasks", *endurance("masking", "size")])
+@pytest.mark.endurance
+@pytest.mark.parametrize("table", ["tasks", "masking", "size"])
 def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
     config = json.loads((ROOT / "recipes" / "ablations" / "bert.json").read_text())
     small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}

@@ -68,15 +68,19 @@ def make_character_table(
 
 @functools.cache
 def _characters_with_rules() -> tuple[Sequence[str], Sequence[str]]:
-    """Return the characters that rewriting may change: blocks of ideographs that it treats alike, and all others.
+    """Return the characters that rewriting may change: blocks that it treats alike, and all others.
 
-    They are an eighth of all code points, and the blocks are more than half of them.
+    They are an eighth of all code points. Most are ideographs or other letters without case, in blocks.
     """
-    blocks = [block for block in characters.cjk_blocks() if characters.is_kept(block)]
-    have_rules = {
-        char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in _CATEGORIES_WITHOUT_RULES
-    }
-    return blocks, sorted(have_rules.union(*characters.cjk_blocks()).difference(*blocks))
+    cjk = set().union(*characters.cjk_blocks())
+    blocks, others = [block for block in characters.cjk_blocks() if characters.is_kept(block)], set(cjk)
+    for category, characters_of_run in itertools.groupby(map(chr, range(NUM_CODE_POINTS)), unicodedata.category):
+        run = "".join(characters_of_run)
+        if category == "Lo" and characters.is_kept(run) and cjk.isdisjoint(run):
+            blocks.append(run)
+        elif category not in _CATEGORIES_WITHOUT_RULES:
+            others.update(run)
+    return blocks, sorted(others.difference(*blocks))
 
 
 def _rule(character: str, letters: dict[str, int], settings: TextSettings, marks_words: bool) -> CharacterRule:

@@ -161,7 +161,7 @@ def test_the_discriminator_is_converted_and_fine_tuned(run, tmp_path, sst2):
     np.testing.assert_allclose(*vectors, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_resumed_run_with_new_masks_equals_an_uninterrupted_one(flags, unmasked_records_file, tmp_path):
     dynamic = {**flags, "input_file": unmasked_records_file, "dynamic_masking": True}
     for folder, steps in (("whole", 4), ("resumed", 2), ("resumed", 4)):

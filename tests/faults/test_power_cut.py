@@ -155,7 +155,7 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, *endurance(1)])
+@pytest.mark.parametrize("step", [8, *endurance(1)])
 def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded
     for number, (_, contents) in enumerate(cuts[::step]):

@@ -55,7 +55,7 @@ def loss_and_gradients(encoder, seed, compiled):
         ({"config": ALBERT}, True),
         pytest.param({"dtype": "mixed_bfloat16"}, True, marks=pytest.mark.endurance),
         ({"config": MPNET, "layout": UnpaddedLayout}, True),
-        ({"config": DEBERTA, "layout": UnpaddedLayout}, True),
+        pytest.param({"config": DEBERTA, "layout": UnpaddedLayout}, True, marks=pytest.mark.endurance),
     ],
     ids=["eager", "shared layers", "bfloat16", "relative positions, unpadded", "distances, unpadded"],
 )

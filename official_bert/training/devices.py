@@ -72,6 +72,7 @@ def create_cluster(config: TrainingOptions) -> Cluster:
     if config.backend == JAX:
         from official_bert.training import jax_devices  # imports JAX
 
+        jax_devices.keep_compiled(os.path.join(config.output_dir, "jax_cache"))
         return jax_devices.create_cluster(config.distribution, config.num_replicas)
     return TensorFlowCluster(create_strategy(config), use_xla=config.use_xla)
 

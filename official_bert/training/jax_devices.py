@@ -43,6 +43,12 @@ def gpu_details() -> list[dict[str, Any]]:
     ]
 
 
+def keep_compiled(folder: str) -> None:
+    """Keep compiled steps in a folder for later processes, unless JAX_COMPILATION_CACHE_DIR names another one."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", folder)
+
+
 def create_cluster(distribution: str, num_replicas: int | None) -> "JaxCluster":
     """Join the workers of TF_CONFIG, if it names several, and return the devices; see the flags of these names."""
     standard_logging.getLogger("jax").setLevel(standard_logging.WARNING)  # it logs each kind of device that is absent

@@ -209,6 +209,15 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
     assert [[entity[1:4] for entity in entities] for entities in found] == list(map(find_entities, predicted))
     assert {entity.text for entities in found for entity in entities} >= {"harbour town", "bridge", "mirror"}
 
+    spans = [[[start, end, label] for label, start, end in find_entities(tags)] for tags in gold]
+    rows = [{"text": "".join(text), "label": label} for text, label in zip(characters, spans, strict=True)]
+    flags["predict_file"] = file_of(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "spans.jsonl")
+    run(settings, do_predict=True, **flags)
+    assert results_of(settings, "test_results.txt") == scores
+    assert read(settings, "predictions.conll").split() == [
+        cell for line in lines if line[:1] != "#" for cell in line.split()
+    ]
+
 
 @pytest.mark.slow
 def test_parts_of_speech_are_scored_by_accuracy_alone(settings):

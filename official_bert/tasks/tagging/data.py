@@ -13,7 +13,7 @@ column that counts the words is skipped, with the ranges (1-2) and empty nodes (
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -23,6 +23,7 @@ from official_bert.metrics.tagging import PREFIXES, has_entities, look_like_enti
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.text_files import LineReader, check_json, text_extension
 from official_bert.tasks.tagging.options import CHARACTERS
+from official_bert.tasks.tagging.spans import read_spans, text_of
 
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _COMMENT = re.compile(
@@ -74,10 +75,13 @@ def read_tagged_file(
     path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
 ) -> TaggedFile:
     """Read the sentences of a file; "auto" finds its layout by its name, then by its content."""
-    layout, is_json = file_layout, file_layout == "jsonl" or (file_layout == "auto" and format_of(path) == "jsonl")
+    layout, is_named_json = file_layout, format_of(path) == "jsonl"
+    is_json = file_layout == "jsonl" or (file_layout in ("auto", CHARACTERS) and is_named_json)
     if is_json:
-        lines, numbers = _json_columns(path, is_tagged)
-        layout, word_column, tag_column = "columns", 0, 1
+        is_of_spans = file_layout == CHARACTERS
+        rows = read_spans(path, is_tagged=is_tagged) if is_of_spans else _json_rows(path, is_tagged)
+        lines, numbers = _as_columns(rows)
+        layout, word_column, tag_column = CHARACTERS if is_of_spans else "columns", 0, 1
     elif layout == "auto" and format_of(path) in ("csv", "parquet"):
         raise UserError(
             f"{path}: tags in {format_of(path)} are not read; write JSON Lines with the keys tokens and ner_tags, or "
@@ -220,25 +224,32 @@ def _read_lines(path: str, most: int | None = None) -> list[str]:
     return lines
 
 
-def _json_columns(path: str, is_tagged: bool) -> tuple[list[str], list[int]]:
-    """Return the lines in columns, and for each the line of the file that has it."""
-    lines, numbers = [], []
+def _json_rows(path: str, is_tagged: bool) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield the place of each sentence, its words, and their tags, if it has any."""
     for where, values in read_objects(path, "jsonl", ()):
         columns = []
         for known in _JSON_KEYS:
             key = next((key for key in known if key in values), None)
             if key is None and (not columns or is_tagged):
-                raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}")
-            if key is not None:
-                check_json(values[key], list[str], where, key)
-                columns.append(values[key])
-        if len({len(column) for column in columns}) > 1:
-            words, tags = map(len, columns)
-            raise UserError(f"{where}: {pluralize(words, 'word')} but {pluralize(tags, 'tag')}; correct the line")
-        for cells in zip(*columns, strict=True):
+                advice = "; file_layout=characters reads texts with spans" if text_of(values) else ""
+                raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}{advice}")
+            columns.append([] if key is None else values[key])
+            check_json(columns[-1], list[str], where, key or "")
+        words, tags = columns
+        if tags and len(words) != len(tags):
+            number = pluralize(len(words), "word")
+            raise UserError(f"{where}: {number} but {pluralize(len(tags), 'tag')}; correct the line")
+        for cells in itertools.zip_longest(words, tags, fillvalue=""):
             if not cells[0] or any(set(cell) & set("\t\n\r") for cell in cells):
                 raise UserError(f"{where}: {cells[0]!r:.80} is empty or contains a tab or line end; correct the word")
-            lines.append("\t".join(cells))
+        yield where, words, tags
+
+
+def _as_columns(rows: Iterable[tuple[str, list[str], list[str]]]) -> tuple[list[str], list[int]]:
+    """Return the lines in columns, and for each the line of the file that has it."""
+    lines, numbers = [], []
+    for where, words, tags in rows:
+        lines += map("\t".join, zip(words, tags, strict=True)) if tags else words
         lines.append("")
         numbers += [int(where.rpartition(" ")[2])] * (len(lines) - len(numbers))
     return lines, numbers

@@ -28,8 +28,9 @@ class TaggingConfig(HeadOptions, LabellingOptions):
     file_layout: str = option(
         "auto",
         "columns: one word per line with its tag, blank lines between sentences; characters: the same with characters, "
-        "as in KLUE; sentences: one sentence per line, a tab, and its tags; jsonl: one object per sentence, with the "
-        "keys tokens and ner_tags; auto: recognized by the name or the content, except characters.",
+        "as in KLUE, or, in .json and .jsonl, texts with spans, as annotation tools export them; sentences: one "
+        "sentence per line, a tab, and its tags; jsonl: one object per sentence, with the keys tokens and ner_tags; "
+        "auto: recognized by the name or the content, except characters.",
         choices=("auto", "columns", "sentences", "jsonl", CHARACTERS),
     )
     word_column: int = option(

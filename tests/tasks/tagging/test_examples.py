@@ -474,7 +474,10 @@ def test_json_lines_are_read_as_columns(tmp_path):
         ({"tokens": ["a"], "ner_tags": [3]}, "line 2: ner_tags[0] is 3; it must be text"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "line 2: 1 word but 2 tags"),
         ({"tokens": ["a"]}, "line 2: no key 'ner_tags'; the keys are 'tokens'"),
-        ({"text": "a b"}, "line 2: no key 'tokens'; the keys are 'text'"),
+        (
+            {"text": "a b"},
+            "line 2: no key 'tokens'; the keys are 'text'; file_layout=characters reads texts with spans",
+        ),
         ({"tokens": "a b", "ner_tags": ["O"]}, "line 2: tokens is 'a b'; it must be a list"),
         ({"tokens": ["a", ""], "ner_tags": ["O", "O"]}, "line 2: '' is empty or contains a tab"),
         ({"tokens": ["a\tb"], "ner_tags": ["O"]}, "line 2: 'a\\tb' is empty or contains a tab"),
@@ -483,3 +486,59 @@ def test_json_lines_are_read_as_columns(tmp_path):
 def test_bad_json_lines_are_refused_with_the_line(tmp_path, values, message):
     with pytest.raises(UserError, match=re.escape(f"words.jsonl, {message}")):
         json_lines(tmp_path, {"tokens": ["a"], "ner_tags": ["B-X"]}, values)
+
+
+_OSLO = {"start": 4, "end": 8, "label": "LOC"}
+_OF_LABEL_STUDIO = {"start": 4, "end": 8, "text": "Oslo", "labels": ["LOC"]}
+_RESULT = [{"type": "labels", "value": _OF_LABEL_STUDIO}, {"type": "choices", "value": {}}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"label": [[4, 8, "LOC"]]},
+        {"labels": [[4, 8, "LOC"]]},
+        {"entities": [{"id": 1, "start_offset": 4, "end_offset": 8, "label": "LOC"}], "relations": []},
+        {"tokens": [{"text": "In"}], "spans": [{**_OSLO, "token_start": 1}]},
+        {"label": [_OF_LABEL_STUDIO]},
+        [{"annotations": [{"was_cancelled": True}, {"result": _RESULT}], "data": {"text": "In\t\nOslo's"}}],
+    ],
+    ids=["doccano", "older doccano", "relations of doccano", "prodigy", "short label studio", "label studio"],
+)
+def test_spans_of_annotation_tools_are_tagged_characters(tmp_path, values, caplog):
+    values = values if isinstance(values, list) else {"text": "In  Oslo's", **values}
+    (file := tmp_path / "spans.json").write_text(json.dumps(values))
+    with caplog.at_level("INFO", logger="absl"):
+        tagged_file = read_tagged_file(str(file), file_layout="characters")
+    (sentence,) = tagged_file.sentences
+    assert sentence.words == tuple("In  Oslo's")
+    assert sentence.tags == ("O",) * 4 + ("B-LOC", "I-LOC", "I-LOC", "I-LOC", "O", "O")
+    assert tagged_file.layout == "characters" and "inside a word" not in caplog.text
+
+
+def test_spans_inside_words_are_counted_and_texts_to_predict_need_none(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        json_lines(tmp_path, {"text": "in Oslo", "label": [[3, 4, "A"], [4, 7, "B"]]}, file_layout="characters")
+    assert "2 of 2 spans begin or end inside a word, first in" in caplog.text and "line 1: 'O'" in caplog.text
+    (sentence,) = json_lines(tmp_path, {"text": "서울"}, is_tagged=False, file_layout="characters").sentences
+    assert (sentence.words, sentence.tags) == (("서", "울"), None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"label": [[0, 3, "A"], [2, 4, "B"]]}, "the span B from 2 to 4 overlaps the span before it"),
+        ({"label": [[0, 8, "A"]]}, "the span A from 0 to 8 is not a part of the text, which has 7 characters"),
+        ({"label": [[2, 2, "A"]]}, "the span A from 2 to 2 is not a part of the text"),
+        ({"label": [[0, 2]]}, "the span [0, 2] has no start, end and label"),
+        ({"label": [[0, 2, "a b"]]}, "the span [0, 2, 'a b'] has no start, end and label without blanks"),
+        ({"label": [{**_OF_LABEL_STUDIO, "end": 7}]}, "the span LOC from 4 to 7 is not 'Oslo'; count in characters"),
+        ({"annotations": [{"result": []}] * 2}, "2 annotations; export the one to learn from"),
+        ({"annotations": [3]}, "annotations[0] is 3; it must be"),
+        ({"label": "A"}, "no spans; give them under one of the keys spans, entities, label, labels, [] for none"),
+        ({"text": ""}, "no key 'text' with a text"),
+    ],
+)
+def test_bad_spans_are_refused_with_the_line(tmp_path, values, message):
+    with pytest.raises(UserError, match=re.escape(f"words.jsonl, line 1: {message}")):
+        json_lines(tmp_path, {"text": "in Oslo", **values}, file_layout="characters")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.create_pretraining_data import prepare as prepare_pretraining_data
+from official_bert.commands.shared.corpora import parts_of
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions
 from official_bert.options.option import options
@@ -32,7 +33,6 @@ def prepare(config: BeamPretrainingDataConfig) -> "tuple[list[str], Tokenizer]":
 
 def run(config: BeamPretrainingDataConfig, inputs: "tuple[list[str], Tokenizer]") -> None:
     from official_bert.data import beam_jobs
-    from official_bert.data.corpus_files import corpus_parts
     from official_bert.data.documents import CorpusCounts
     from official_bert.tasks.pretraining.beam_records import MakeRecords
     from official_bert.tasks.pretraining.data import RecordCounts, check_corpus, keeping_tokenizer
@@ -41,7 +41,7 @@ def run(config: BeamPretrainingDataConfig, inputs: "tuple[list[str], Tokenizer]"
     options = beam_jobs.pipeline_options(config.beam_arguments)
     input_files, tokenizer = inputs
     paths = [files.absolute_path(path) for path in input_files]
-    parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES)
+    parts = parts_of(paths, config, PART_BYTES)
     outputs = [files.absolute_path(path) for path in config.output_files]
     steps = MakeRecords(parts, tokenizer, config, outputs)
     beam_jobs.remove_earlier(config.output_files)

@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from absl import logging
+
 from official_bert.data.tables import KEYED_FORMATS, PARQUET_MAGIC, Columns, format_of, json_object, open_parquet
 from official_bert.support import files, text_files
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, install_command
-from official_bert.support.text_files import LineReader, line_number
+from official_bert.support.text_files import INVALID_TEXT, LineReader, line_number
 
 WIKIEXTRACTOR = "wikiextractor"
 FORMATS = ("text", "lines", "jsonl", "parquet", WIKIEXTRACTOR)
@@ -49,6 +51,7 @@ class CorpusPart(NamedTuple):
     text_field: str | None  # the key or column of the texts; None in other formats
     start: int = 0  # the first byte, or row group in Parquet
     stop: int | None = None  # end of the range, exclusive, in bytes or row groups; None for the end of the file
+    invalid_text: str = INVALID_TEXT[0]  # one of `INVALID_TEXT`
 
 
 def corpus_parts(
@@ -57,6 +60,7 @@ def corpus_parts(
     file_format: str = AUTO,
     text_field: str = DEFAULT_TEXT_FIELD,
     part_bytes: int | None = None,
+    invalid_text: str = INVALID_TEXT[0],
 ) -> list[CorpusPart]:
     """Divide the files of a corpus, which may mix formats, into parts, and check the beginning of each file.
 
@@ -67,7 +71,8 @@ def corpus_parts(
     parts = []
     for number, path in enumerate(paths):
         this_format = _format(path) if file_format == AUTO else file_format
-        part = CorpusPart(path, number, this_format, text_field if this_format in KEYED_FORMATS else None)
+        field = text_field if this_format in KEYED_FORMATS else None
+        part = CorpusPart(path, number, this_format, field, invalid_text=invalid_text)
         if this_format == "parquet":
             starts = _group_starts(part, part_bytes)
         elif text_files.is_compressed(path) or part_bytes is None or files.is_remote(path):
@@ -185,12 +190,16 @@ class CorpusReader:
         return math.inf if self._part.stop is None else self._part.stop
 
     def _file_lines(self) -> Iterator[tuple[int, str]]:
-        self._reader = reader = LineReader(self._part.path, start=self._part.start)
-        end = None
-        for line in reader:
-            position = reader.first if end is None else end
-            end = reader.position
-            yield position, line
+        part = self._part
+        self._reader = reader = LineReader(part.path, start=part.start, invalid_text=part.invalid_text)
+        try:
+            for line in reader:
+                yield reader.line_start, line
+        finally:
+            if reader.num_invalid and part.invalid_text != INVALID_TEXT[0]:
+                done = {"replace": "their bytes are replaced", "skip": "they are left out"}[part.invalid_text]
+                message = "%s: from byte %d on, %d lines are not UTF-8; %s"
+                logging.warning(message, part.path, part.start, reader.num_invalid, done)
 
 
 def title_of_article(line: str) -> str | None:

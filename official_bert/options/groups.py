@@ -148,6 +148,12 @@ class CorpusOptions(Options):
         choices=("auto", "text", "jsonl", "parquet", "wikiextractor"),
     )
     text_field: str = option("text", "JSON Lines and Parquet: key or column of the text.")
+    invalid_text: str = option(
+        "refuse",
+        "Lines that are not UTF-8. refuse: end with their numbers; replace: read U+FFFD for each wrong byte; skip: "
+        "leave them out.",
+        choices=("refuse", "replace", "skip"),
+    )
 
     def __post_init__(self):
         super().__post_init__()

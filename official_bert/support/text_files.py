@@ -16,11 +16,11 @@ import re
 import types
 import typing
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any, TypeVar
 
 from official_bert.support import files
-from official_bert.support.errors import UserError, install_command
+from official_bert.support.errors import UserError, install_command, pluralize
 from official_bert.support.files import reporting_file_errors
 
 _BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file
@@ -40,6 +40,8 @@ _MAX_WINDOW_LOG = 31  # the window of zstd --long=31, used by some published cor
 MAX_SETTINGS_BYTES = 16 << 20
 MAX_VOCAB_BYTES = 128 << 20
 _MAX_PARTS = 8 << 20  # lines, lists, objects and values, each of which takes more memory than its bytes
+INVALID_TEXT = ("refuse", "replace", "skip")  # what a reader does with lines that are not UTF-8
+_MOST_SHOWN = 10  # numbers of lines that are not UTF-8
 _MOST_STRAY_RETURNS = 3  # in a line that ends in `\n`; the reference drops them
 _MOST_DIGITS = 20  # of a whole number, as in -2**63
 _NO_LIMIT = str(int(1e30))  # `transformers` writes it as `model_max_length` of a tokenizer without one
@@ -168,12 +170,14 @@ class LineReader:
     Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
     """
 
-    def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0):
+    def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0, invalid_text: str | None = None):
         """Read the file at `path`, or an open one, from the first line that begins at a byte or later."""
         self.path = path
+        self._invalid_text = invalid_text
+        self.num_invalid = 0  # lines that are not UTF-8, whose bytes are replaced, or that are left out
         self._source = source
         self._start = start  # 0 for a compressed file
-        self.first = start  # start of the first line returned, in bytes of text
+        self.line_start = start  # start of the last line returned, in bytes of text
         self.position = start  # start of the line after the last one returned, in bytes of text
         self._decompressed: _DecompressedStream | None = None
 
@@ -189,18 +193,27 @@ class LineReader:
             self._decompressed = None if source is stored else source.raw
             if self._start:
                 source.seek(self._start - 1)
-                self.first = self.position = self._start - 1 + len(source.readline())
+                self.position = self._start - 1 + len(source.readline())
             for number, line in enumerate(source, start=1):
-                self.position += len(line)
+                self.line_start, self.position = self.position, self.position + len(line)
                 if line == b"\n":  # a small compressed file may contain very many
                     yield ""
                     continue
                 try:
                     text = line.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    if self._start:
-                        number = line_number(self.path, self.position - len(line))
-                    raise _not_utf8(self.path, number, line, error.start) from error
+                    self.num_invalid += 1
+                    if self._invalid_text == "skip":
+                        continue
+                    if self._invalid_text != "replace":
+                        if self._start:
+                            number = line_number(self.path, self.position - len(line))
+                        rest = source if self._source is None else ()  # a pipe may never end
+                        refusal = _not_utf8(self.path, number, line, error.start, rest)
+                        if self._invalid_text is not None:  # it was a choice
+                            refusal = UserError(f"{refusal}; or give invalid_text=replace or skip")
+                        raise refusal from error
+                    text = line.decode("utf-8", errors="replace")
                 num_returns = line.rstrip(b"\r\n").count(b"\r") if number == 1 and not self._start else 0
                 if num_returns > (_MOST_STRAY_RETURNS if line.endswith(b"\n") else 0):
                     raise UserError(
@@ -247,14 +260,25 @@ def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
         raise _not_utf8(path, number, content[start : error.start + 2], error.start - start) from error
 
 
-def _not_utf8(path: str, number: int, line: bytes, place: int) -> UserError:
+def _not_utf8(path: str, number: int, line: bytes, place: int, rest: Iterable[bytes] = ()) -> UserError:
     encoding = "ENCODING"
     what = f"{path}, line {number}: byte 0x{line[place]:02x} at byte {place + 1} of the line is not UTF-8"
+    others = [other for other, line in enumerate(rest, start=number + 1) if not _is_utf8(line)]
+    if others:
+        shown = ", ".join(map(str, others[:_MOST_SHOWN])) + ", ..." * (len(others) > _MOST_SHOWN)
+        what += f", and {pluralize(len(others), 'line')} after it ({shown})"
     if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding, what = "UTF-16", f"{path} is UTF-16"
     return UserError(
         f"{what}; save it as UTF-8 (in Excel: CSV UTF-8) or convert it: iconv -f {encoding} -t UTF-8 {path} > NEW_FILE"
     )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        return line.isascii() or bool(line.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def read_json(

@@ -193,7 +193,7 @@ def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_p
     path.write_bytes(gzip.compress(text) if is_compressed else text)
     flags = {"input_file": path, "output_file": tmp_path / "out", "num_processes": num_processes}
     message = "in.txt, line 41: byte 0xe9 at byte 8 of the line is not UTF-8"
-    assert_refused("split_sentences", flags, message)
+    assert_refused("split_sentences", flags, message, "; or give --invalid_text=replace or skip")
     assert os.listdir(tmp_path) == ["in.txt"]
 
 

@@ -1,6 +1,7 @@
 """Corpora in all file formats, whole and in parts: the parts of a file contain each document exactly once."""
 
 import gzip
+import itertools
 import json
 import random
 import re
@@ -197,7 +198,7 @@ def test_repeated_blank_lines_are_given_once(tmp_path):
     [
         ('{"text": "a}', "not JSON: Unterminated string"),
         ('{"text": "\\ud800"}', "JSON that cannot be read: '\\ud800' is half of a surrogate pair"),
-        ('{"text": "\udcff"}', "byte 0xff at byte 11 of the line is not UTF-8"),
+        ('{"text": "\udcff"}', "byte 0xff at byte 11 of the line is not UTF-8; save it as UTF-8"),
     ],
 )
 def test_bad_lines_of_json_are_located_in_every_part(tmp_path, line, message):
@@ -206,6 +207,24 @@ def test_bad_lines_of_json_are_located_in_every_part(tmp_path, line, message):
     for part_bytes in (None, 3, 16):
         with pytest.raises(UserError, match=re.escape(f"dump.jsonl, line 3: {message}")):
             documents(corpus_parts([str(path)], part_bytes=part_bytes))
+
+
+@pytest.mark.parametrize("invalid_text", ["replace", "skip"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_lines_that_are_not_utf8_are_replaced_or_left_out_in_every_part(tmp_path, caplog, invalid_text, name):
+    rng, path, is_text = random.Random(7), tmp_path / name, name == "a.txt"
+    for _ in range(30):
+        texts = [rng.choice([b"", b"a", b"b\xffc\xe9", b"\xe9", "é中".encode()]) for _ in range(rng.randrange(9))]
+        path.write_bytes(b"".join(text + b"\n" if is_text else b'{"text": "%b"}\n' % text for text in texts))
+        kept = [text for text in texts if invalid_text == "replace" or text not in (b"b\xffc\xe9", b"\xe9")]
+        decoded = [text.decode(errors="replace") for text in kept]
+        groups = [list(group) for is_line, group in itertools.groupby(decoded, bool) if is_line]
+        expected = groups if is_text else [[text] for text in decoded if text]
+        for part_bytes in (None, 1, 4, 16):
+            parts = corpus_parts([str(path)], part_bytes=part_bytes, invalid_text=invalid_text)
+            for found in (documents(parts), [document for part in parts for document in documents([part])]):
+                assert [[line for _, line in document] for document in found] == expected
+    assert f"{path}: from byte 0 on, " in caplog.text and " are not UTF-8; the" in caplog.text
 
 
 def test_bad_columns_of_parquet(tmp_path):

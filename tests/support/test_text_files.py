@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import random
+import re
 from typing import Any, Literal, TypedDict
 
 import pytest
@@ -147,17 +148,20 @@ def test_a_missing_package_is_named(tmp_path):
 def test_lines_from_some_byte_on(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("aé\r\n\nb\nc".encode())
-    expected = {0: (["aé", "", "b", "c"], 0), 5: (["", "b", "c"], 5), 6: (["b", "c"], 6), 8: (["c"], 8), 9: ([], 9)}
+    expected = {0: ["aé", "", "b", "c"], 5: ["", "b", "c"], 6: ["b", "c"], 8: ["c"], 9: []}
     for start in range(10):
         reader = text_files.LineReader(str(path), start=start)
-        lines, first = expected[min(key for key in expected if key >= start)]
-        assert (list(reader), reader.first, reader.position) == (lines, first, 9)
+        first = min(key for key in expected if key >= start)
+        starts = [(reader.line_start, line) for line in reader]
+        assert starts == list(zip([key for key in (0, 5, 6, 8) if key >= first], expected[first], strict=True))
+        assert reader.position == 9
         assert reader.bytes_read == 9 - start
 
 
 def test_errors_after_an_offset_have_the_line_number_of_the_file(tmp_path):
-    (tmp_path / "text").write_bytes(b"a\nb\nc\nd\xff\n")
-    with pytest.raises(UserError, match="text, line 4: byte 0xff"):
+    (tmp_path / "text").write_bytes(b"a\nb\nc\nd\xff\n" + b"e\n\xe9\n" * 12)
+    others = re.escape("is not UTF-8, and 12 lines after it (6, 8, 10, 12, 14, 16, 18, 20, 22, 24, ...)")
+    with pytest.raises(UserError, match=f"text, line 4: byte 0xff at byte 2 of the line {others}"):
         list(text_files.LineReader(str(tmp_path / "text"), start=3))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -24,8 +25,17 @@ _SHARE_OF_KOREAN = 0.2  # of the letters of a Korean text
 
 def find_parts(config: CorpusOptions, part_bytes: int | None = None) -> list[CorpusPart]:
     """Find the files of a corpus, check their formats, and divide them into parts of about `part_bytes`."""
-    paths = find_inputs(config.input_file)
-    return corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=part_bytes)
+    return parts_of(find_inputs(config.input_file), config, part_bytes)
+
+
+def parts_of(paths: Sequence[str], config: CorpusOptions, part_bytes: int | None) -> list[CorpusPart]:
+    return corpus_parts(
+        paths,
+        file_format=config.input_format,
+        text_field=config.text_field,
+        part_bytes=part_bytes,
+        invalid_text=config.invalid_text,
+    )
 
 
 def warn_of_text(

@@ -399,7 +399,7 @@ def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client
         after[name] - before[name] for name in ("batch_examples_sum", "batch_examples_count", "batch_positions_sum")
     )
     # Texts are tokenized one request at a time; all of these are vectors or tokens of a text.
-    assert num_examples == 2 * len(numbers) + 1 and num_batches < 1.5 * len(numbers)
+    assert num_examples == 2 * len(numbers) + 1 and num_batches < num_examples
     assert num_positions > 0 and after["queue_examples"] == 0
 
 

@@ -100,7 +100,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.modeling.heads import ClassificationModel
     from official_bert.serving.exports import write_export, write_lite, write_onnx
-    from official_bert.tasks.classification.servable import ClassificationServable
+    from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
     from official_bert.tokenization import FullTokenizer
 
     hf_dir, converted = str(flags.folder / "hf"), str(flags.folder / "converted")
@@ -108,7 +108,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     convert_hf_checkpoint.run(conversion, convert_hf_checkpoint.prepare(conversion))
     config = BertConfig.from_json_file(f"{converted}/bert_config.json")
     tokenizer = FullTokenizer(f"{converted}/vocab.txt")
-    task = {"problem": "single_label", "labels": ("0", "1"), "is_pair": True, "max_seq_length": MAX_SEQ_LENGTH}
+    task = {"outputs": ClassOutputs("single_label", ("0", "1")), "is_pair": True, "max_seq_length": MAX_SEQ_LENGTH}
 
     def make_servable(options):
         model = ClassificationModel(create_encoder(config, options), num_outputs=2)

@@ -34,7 +34,7 @@ def prepare(flags: argparse.Namespace) -> None:
     from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.modeling.heads import ClassificationModel
     from official_bert.serving.exports import write_export, write_lite
-    from official_bert.tasks.classification.servable import ClassificationServable
+    from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
     from official_bert.tokenization import FullTokenizer
 
     tokenizer = FullTokenizer(str(flags.vocab_file))
@@ -50,8 +50,7 @@ def prepare(flags: argparse.Namespace) -> None:
             ClassificationModel(create_encoder(config, options), num_outputs=2),
             config,
             tokenizer,
-            problem="single_label",
-            labels=("0", "1"),
+            outputs=ClassOutputs("single_label", ("0", "1")),
             is_pair=False,
             max_seq_length=MAX_SEQ_LENGTH,
         )

@@ -103,6 +103,10 @@ def _servable(trained: "TrainedModel") -> "SentenceServable":
     if config.pooling == MODEL and not head.is_default:
         raise UserError(f"pooling={MODEL} needs the folder of a sentence-transformers model")
     prompts = head.prompts if head else NO_PROMPTS
+    if not prompts.are_pooled:
+        prompts = prompts._replace(by_name={})  # their lengths differ
+    if config.prefix is not None:
+        prompts = prompts._replace(default=config.prefix)
     return SentenceServable(
         head.model if head else SentenceModel(encoder, poolings=config.poolings),
         bert_config,
@@ -111,9 +115,7 @@ def _servable(trained: "TrainedModel") -> "SentenceServable":
         size=config.vector_size or None,
         normalize=config.normalize,
         vector_types=config.listed_vector_types,
-        prefix=prompts.default if config.prefix is None else config.prefix,
-        prompts=prompts.by_name if prompts.are_pooled else {},  # their lengths differ
-        pools_prefix=prompts.are_pooled,
+        prompts=prompts,
     )
 
 

@@ -103,13 +103,10 @@ def training_batches(
     """Shuffle and repeat records without end; each epoch contains each record exactly once.
 
     The order is a function of the seed and the epoch number, so a run can start anywhere: a resumed run sees the same
-    batches as an uninterrupted one.
-
-    Args:
-      batch_size: examples over all replicas; a batch may span two epochs.
-      lengths: from `padded_lengths`, for batches of similar lengths, truncated to these; a `TokenBudget` needs them.
-      is_repeated_late: choose batches of similar lengths among at most an epoch, so that they seldom hold a record
-        twice; of small files they otherwise hold copies of few records.
+    batches as an uninterrupted one. A batch may span two epochs. With `lengths`, from `padded_lengths`, which a
+    `TokenBudget` needs, batches have similar lengths and are truncated to these. With `is_repeated_late` these batches
+    are chosen among at most an epoch, so that they seldom hold a record twice; of small files they otherwise hold
+    copies of few records.
     """
     if isinstance(batch_size, TokenBudget):
         batches = _batches_within(batch_size, paths, schema, num_records, seed, start_record, lengths)
@@ -123,7 +120,10 @@ def training_batches(
         pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
 
         def split(number, pool):
-            return _similar_lengths(pool, schema, lengths, batch_size, seed=[seed, number])
+            extents = _extents(pool["input_mask"])
+            batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
+            batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=[seed, number])
+            return _selected(pool, extents, batches_of_rows, schema, lengths)
 
         return pools.enumerate(first_pool).flat_map(split).skip(num_used // batch_size).prefetch(tf.data.AUTOTUNE)
     return _training_batches(paths, schema, batch_size, num_records, seed, start_record).prefetch(tf.data.AUTOTUNE)
@@ -231,19 +231,6 @@ def _training_batches(
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).batch(batch_size, drop_remainder=True)
     return batches.map((decoded or schema).decode, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _similar_lengths(
-    pool: dict[str, tf.Tensor],
-    schema: RecordSchema,
-    lengths: Sequence[int],
-    batch_size: int,
-    seed: Sequence[tf.Tensor | int],
-) -> tf.data.Dataset:
-    extents = _extents(pool["input_mask"])
-    batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
-    batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=seed)
-    return _selected(pool, extents, batches_of_rows, schema, lengths)
 
 
 def _selected(

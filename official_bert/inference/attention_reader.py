@@ -198,18 +198,8 @@ class AttentionReader:
         for name, given, wordpieces in (("text", text, first), ("text_b", text_b, second)):
             if given is not None and not wordpieces:
                 raise UserError(f"{name}={given!r:.80} has no wordpieces; give a text with words")
-        notes = []
-        limit = min(max_seq_length, self._encoder.max_length)
+        first, second, notes = self._truncated(first, second, max_seq_length)
         specials = self._tokenizer.specials
-        room = specials.room(limit, is_pair=bool(second))
-        if len(first) + len(second) > room:
-            num_wordpieces = len(first) + len(second) + limit - room
-            notes.append(
-                f"The text was truncated from {num_wordpieces} to {limit} wordpieces, including [CLS] and [SEP]: "
-                f"max_seq_length is {max_seq_length}, and the model has {self._encoder.max_length} positions."
-            )
-            logging.warning(notes[-1])
-            first, second = truncate_pair(first, second, room)
         sequence = join_texts([piece.id for piece in first], [piece.id for piece in second], specials)
         config, length = self._encoder.config, len(sequence.input_ids)
         num_heads = config.num_layers * config.num_attention_heads
@@ -242,6 +232,22 @@ class AttentionReader:
             attributions=attributions,
             notes=notes,
         )
+
+    def _truncated(
+        self, first: list[_Piece], second: list[_Piece], max_seq_length: int
+    ) -> tuple[list[_Piece], list[_Piece], list[str]]:
+        """Return the wordpieces that the model reads, and a note if these are not all."""
+        limit = min(max_seq_length, self._encoder.max_length)
+        room = self._tokenizer.specials.room(limit, is_pair=bool(second))
+        if len(first) + len(second) <= room:
+            return first, second, []
+        note = (
+            f"The text was truncated from {len(first) + len(second) + limit - room} to {limit} wordpieces, including "
+            f"[CLS] and [SEP]: max_seq_length is {max_seq_length}, and the model has {self._encoder.max_length} "
+            "positions."
+        )
+        logging.warning(note)
+        return *truncate_pair(first, second, room), [note]
 
     def _wordpieces(self, text: str) -> list[_Piece]:
         wordpieces: list[_Piece] = []

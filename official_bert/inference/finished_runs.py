@@ -140,13 +140,8 @@ def export(
       UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
     """
     require_backend("export")
-    changes = {
-        "do_export": True,
-        "export_dir": os.fspath(export_dir),
-        "export_format": export_format,
-        "export_precision": export_precision,
-        "export_parallelism": export_parallelism,
-    }
+    form = {"export_format": export_format, "export_precision": export_precision}
+    form["export_parallelism"] = export_parallelism
     if isinstance(model, keras.Model):
         servable: Servable | None = FunctionalServable(model, tokenizer, text_names, labels)
     else:
@@ -155,13 +150,13 @@ def export(
         path = folder_of_model(files.local_folder(os.fspath(model)))
         servable = load_functional(path)
     if servable is not None:
-        given = export_format, export_precision, export_parallelism, use_best_checkpoint
-        if given != ("saved_model", "float32", 0, False):
+        if (*form.values(), use_best_checkpoint) != ("saved_model", "float32", 0, False):
             raise UserError("a functional model is exported as saved_model with its own number formats; leave them out")
         return write_export(os.fspath(export_dir), servable)
     run = find_run(path)
     if run is None:
         raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run")
+    changes = {**form, "do_export": True, "export_dir": os.fspath(export_dir)}
     return export_run(run.task.servable_module.servable_of_run, _read(run, use_best_checkpoint, changes))
 
 
@@ -353,11 +348,18 @@ def save_model(
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")
     _check_labels(task, model, labels)
-    bert_config, vocabulary = model.encoder.config, tokenizer.vocabulary
-    bert_config.check_vocabulary(vocabulary, "the model")
+    bert_config = model.encoder.config
+    bert_config.check_vocabulary(tokenizer.vocabulary, "the model")
     config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
     bert_config.check_length(config.max_seq_length, "the model")
+    _write(folder, task, model, tokenizer, config, labels)
+    return folder
 
+
+def _write(
+    folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, config: Any, labels: Sequence[str] | None
+) -> None:
+    bert_config, vocabulary = model.encoder.config, tokenizer.vocabulary
     trained = latest_checkpoint(folder) if read_run_config(folder) is None else None
     with tempfile.TemporaryDirectory() if trained else writing.complete_folder(folder, "folder") as partial:
         config_content = bert_config.to_json_string().encode()
@@ -376,7 +378,6 @@ def save_model(
                 content = source.read()
             with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
                 sink.write(content)
-    return folder
 
 
 def _save(folder: str, model: EncoderModel) -> str:

@@ -76,10 +76,9 @@ def score_answer(
 ) -> AnswerScores:
     """Score a prediction against the gold answers of its question; each score is the maximum over the gold answers.
 
-    Args:
-      has_null: whether the empty text is a valid answer, as in SQuAD 2.0. If so, gold answers that are empty after
-        normalization are dropped, the empty text is correct if none is left, and F1 against the empty text is 1 or 0.
-        Otherwise (SQuAD 1.1) F1 is 0 if the texts have no unit in common, even if both are empty.
+    With `has_null`, the empty text is a valid answer, as in SQuAD 2.0: gold answers that are empty after normalization
+    are dropped, the empty text is correct if none is left, and F1 against the empty text is 1 or 0. Otherwise (SQuAD
+    1.1) F1 is 0 if the texts have no unit in common, even if both are empty.
     """
     normalized = normalization.normalize(prediction)
     normalized_golds = [normalization.normalize(gold) for gold in golds]
@@ -97,11 +96,8 @@ def score_answers(
 ) -> dict[str, float]:
     """Score a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
 
-    Args:
-      predictions: the predicted text of each question. A question without one scores 0; predictions for unknown
-        questions are ignored.
-
-    Source: SQuAD's evaluate-v1.1.py, KorQuAD's evaluate-v1.0.py; equal to the last digit.
+    A question without a prediction scores 0; predictions for unknown questions are ignored. Source: SQuAD's
+    evaluate-v1.1.py, KorQuAD's evaluate-v1.0.py; equal to the last digit.
     """
     for question, texts in golds.items():
         if not texts:
@@ -124,18 +120,13 @@ def score_answers_with_null(
 ) -> dict[str, float]:
     """Score a data set in which some questions have no answer: SQuAD 2.0.
 
-    Args:
-      predictions: the predicted text of each question, empty for "no answer". A question without a prediction scores 0,
-        whether or not it has an answer; predictions for unknown questions are ignored.
-      null_threshold: with `null_odds`, questions with higher odds count as predicted to have no answer. The default is
-        that of SQuAD's script, which expects probabilities: none is above it.
+    A prediction is empty for "no answer". A question without a prediction scores 0, whether or not it has an answer;
+    predictions for unknown questions are ignored. Questions with higher `null_odds` than the threshold count as
+    predicted to have no answer; none is above the default, that of SQuAD's script, which expects probabilities.
 
-    Returns:
-      `exact` and `f1`, in percent, and `total`, the number of questions; the same with the prefix `HasAns_` for
-      questions with an answer, and `NoAns_` for the others. A group without questions is left out.
-
-    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. The script fails with a KeyError if a prediction is
-      missing.
+    The result has `exact` and `f1`, in percent, and `total`, the number of questions; the same with the prefix
+    `HasAns_` for questions with an answer, and `NoAns_` for the others. A group without questions is left out. Source:
+    SQuAD's evaluate-v2.0.py, which fails with a KeyError if a prediction is missing; equal to the last digit.
     """
     scores = dict(zip(golds, _score_all(golds, predictions, normalization, has_null=True), strict=True))
     if null_odds is not None:

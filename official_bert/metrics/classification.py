@@ -149,18 +149,11 @@ def auprc(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
 
 
 def best_threshold(labels: npt.ArrayLike, probabilities: npt.ArrayLike, *, counts_others: bool = False) -> float:
-    """Return the threshold of a class's probability that gives the highest F1.
+    """Return the threshold of probabilities, float32 [N], with the highest F1; the labels are bool [N].
 
     An example is in the class if its probability is above the threshold: probabilities of 0.1, 0.2 and 0.4, the last
-    two in the class, give 0.15.
-
-    Args:
-      labels: bool [N], whether an example is in the class.
-      probabilities: float32 [N].
-
-    Returns:
-      A float32 between two probabilities, or 0 or 1 if all or no examples should be in the class. 0.5 if no threshold
-      is better; otherwise the best one that is closest to it.
+    two in the class, give 0.15. The threshold is a float32 between two probabilities, or 0 or 1 if all or no examples
+    should be in the class. It is 0.5 if none is better; otherwise the best one that is closest to it.
     """
     order = np.argsort(probabilities, kind="stable")
     sorted_probabilities = np.asarray(probabilities, np.float32)[order]
@@ -187,6 +180,7 @@ _ALL = (
 )
 METRICS = {metric.__name__: metric for metric in _ALL}
 PROBABILITY_METRICS = {"auprc": auprc}  # these compare classes with probabilities
+_NUM_BINS = 10  # of confidences
 
 
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -232,22 +226,19 @@ def confidence_bins(
 ) -> list[ConfidenceBin]:
     """Sort predictions into confidence intervals of equal width, as for a reliability diagram.
 
-    Args:
-      confidences: float [N], each from 0 to 1.
-      is_correct: bool [N].
-
-    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2.
+    Confidences are float [N], each from 0 to 1, and correctness is bool [N]. Source: Guo et al. 2017, "On Calibration
+    of Modern Neural Networks", section 2.
     """
     confidences, is_correct = np.asarray(confidences, np.float64), np.asarray(is_correct, bool)
     if confidences.shape != is_correct.shape:
         raise ValueError(f"confidences are of shape {confidences.shape}, is_correct of shape {is_correct.shape}")
     if not ((confidences >= 0) & (confidences <= 1)).all():
         raise ValueError("a confidence is not from 0 to 1")
-    edges = np.linspace(0, 1, num_bins + 1)
-    places = np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, num_bins - 1)  # [N]
-    counts = np.bincount(places, minlength=num_bins)
-    sums = np.bincount(places, weights=confidences, minlength=num_bins)
-    hits = np.bincount(places, weights=is_correct, minlength=num_bins)
+    edges = np.linspace(0, 1, _NUM_BINS + 1)
+    places = np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, _NUM_BINS - 1)  # [N]
+    counts = np.bincount(places, minlength=_NUM_BINS)
+    sums = np.bincount(places, weights=confidences, minlength=_NUM_BINS)
+    hits = np.bincount(places, weights=is_correct, minlength=_NUM_BINS)
     divisors = np.maximum(counts, 1)
     columns = (edges[:-1], edges[1:], counts, sums / divisors, hits / divisors)
     return [ConfidenceBin(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]

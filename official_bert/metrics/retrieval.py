@@ -90,16 +90,12 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the vectors with the largest dot product with each query: the cosine similarity of unit vectors.
 
-    Blocks of vectors are multiplied with all queries in float32. The best candidates are then compared again in
-    float64, so that equal vectors have equal similarities at any position and nearly equal vectors differ.
+    Blocks of vectors, float32 [N, D], N > 0, which may be memory-mapped, are multiplied with all queries, float32 [Q,
+    D]. The best candidates are then compared again in float64, so that equal vectors have equal similarities at any
+    position and nearly equal vectors differ.
 
-    Args:
-      vectors: float32 [N, D], N > 0; may be memory-mapped.
-      queries: float32 [Q, D].
-
-    Returns:
-      For each query the nearest rows, int64 [Q, K], best first and ties in row order, and their similarities,
-      float64 [Q, K]. K is the smaller of `top_k` and N.
+    For each query, the result has the nearest rows, int64 [Q, K], best first and ties in row order, and their
+    similarities, float64 [Q, K]. K is the smaller of `top_k` and N.
     """
     block_rows = max(_BLOCK_NUMBERS // vectors.shape[1], 1)
     if isinstance(queries, SparseRows):
@@ -183,12 +179,7 @@ def retrieval_scores(
 
 
 def reranking_scores(queries: Sequence[Hashable], gains: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float]:
-    """Score a model's ranking of each query's candidates.
-
-    Args:
-      gains: float [N], gains of the candidates.
-      scores: float [N], scores by which to rank the candidates; ties are broken in the worst order.
-    """
+    """Score the ranking of candidates with gains, float [N], by scores, float [N]; ties are in the worst order."""
     numbers: dict[Hashable, int] = {}
     groups = np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
     gains = np.asarray(gains, np.float64)
@@ -210,12 +201,7 @@ def check_relevant(judged: Mapping[Hashable, Iterable[float]], where: str) -> No
 
 
 def triplet_accuracy(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
-    """Return the fraction of triplets whose anchor is nearer to its positive than to its negative.
-
-    Args:
-      positive: float [N], similarities of the anchors to their positives; ties count as not nearer.
-      negative: float [N], similarities of the anchors to their negatives.
-    """
+    """Return the fraction of anchors that are more similar to their positive than to their negative, both float [N]."""
     positive, negative = np.asarray(positive), np.asarray(negative)
     if positive.shape != negative.shape:
         raise ValueError(f"positive has shape {positive.shape}, but negative has shape {negative.shape}")

@@ -105,10 +105,9 @@ def look_like_entities(tags: Collection[str]) -> bool:
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
     """Return the tagging scheme of sentences.
 
-    Returns:
-      "IOB1" (B only between adjacent entities of the same type), "IOB2" (every entity begins with B), "IOBES" (ends
-      and one-word entities are marked; includes BILOU and BMES), or "none" if the tags do not mark entities. If tags
-      break the rules of both IOB1 and IOB2, the scheme with fewer violations is returned.
+    It is "IOB1" (B only between adjacent entities of the same type), "IOB2" (every entity begins with B), "IOBES" (ends
+    and one-word entities are marked; includes BILOU and BMES), or "none" if the tags do not mark entities. If tags
+    break the rules of both IOB1 and IOB2, it is the one with fewer violations.
     """
     sentences = [list(tags) for tags in sentences]
     tags = set().union(*sentences)
@@ -163,9 +162,8 @@ _RULES = {"IOB1": _breaks_iob1, "IOB2": _breaks_iob2, "IOBES": _breaks_iobes}
 def allowed_pairs(tags: Sequence[str]) -> list[list[bool]]:
     """Return the pairs of neighbouring tags that follow the rules of IOB2 or, with other prefixes than B and I, IOBES.
 
-    Returns:
-      A table of C + 1 rows and columns: whether the tag of a column may follow that of a row. The last row and column
-      stand for the beginning and the end of a sentence.
+    They are a table of C + 1 rows and columns: whether the tag of a column may follow that of a row. The last row and
+    column stand for the beginning and the end of a sentence.
     """
     parsed = [*map(_parse, tags), _NO_ENTITY]
     rule = _RULES["IOBES" if {tag.prefix for tag in parsed} - set("OBI") else "IOB2"]

@@ -49,13 +49,10 @@ def take_step(
     *,
     gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Apply gradients like Keras's `apply`, but clip them after summing over the replicas.
+    """Apply gradients like Keras's `apply`, in replica context, but clip them after summing over the replicas.
 
-    Call this in replica context.
-
-    Args:
-      gradient_scale: float32 scalar, the loss scale to divide the gradients by. If it is given and the gradients are
-        not finite, the step is counted but changes neither variables nor slots.
+    They are divided by `gradient_scale`, a float32 scalar, the loss scale. If it is given and the gradients are not
+    finite, the step is counted but changes neither variables nor slots.
     """
     used = [index for index, gradient in enumerate(gradients) if gradient is not None]
     summed = sum_over_replicas(dense([gradients[index] for index in used]))

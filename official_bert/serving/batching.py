@@ -112,11 +112,9 @@ class Batcher:
     ):
         """Create a batcher without calls.
 
-        Args:
-          is_joining: whether each result row, including its shape, depends only on its input row; otherwise each call
-            is computed alone and whole.
-          lengths: returns the number of positions in use of each row. If given, batches are filled by positions instead
-            of examples: rows of similar length are computed together, without unused positions.
+        With `is_joining`, each result row, including its shape, depends only on its input row; otherwise each call is
+        computed alone and whole. `lengths` returns the number of positions in use of each row. If given, batches are
+        filled by positions instead of examples: rows of similar length are computed together, without unused positions.
         """
         self._compute, self._settings, self._executor = compute, settings, executor
         self._is_joining, self._lengths, self._observer = is_joining, lengths, observer

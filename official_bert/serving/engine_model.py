@@ -237,11 +237,9 @@ class OpenVinoEngine(Engine):
 
 
 def open_engine(folder: str, file_name: str, *, name: str | None = None, num_threads: int = 0) -> Engine:
-    """Open the model of an export.
+    """Open the model of an export with one of `ENGINES`, by default the first that reads it.
 
-    Args:
-      name: one of `ENGINES`, for a model that both read; by default the first.
-      num_threads: number of threads that compute a request; 0 for the number of cores.
+    A request is computed by so many threads, 0 for the number of cores.
     """
     if name is not None and file_name != ONNX_FILE:
         raise UserError(f"engine={name} reads exports with export_format=onnx, but {folder} has {file_name}")

@@ -59,12 +59,10 @@ class Servable(tf.Module):
     takes_one_text = False  # whether `Predictor` accepts only the first text of two
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
-        """Combine a model with its tokenizer.
+        """Combine a model with its tokenizer; a sequence has `max_seq_length` positions, also in `examples`.
 
-        Args:
-          model: its current weights are used when signatures are called or saved; after `use_export_stack`, its layers'
-            weights are those at the time of that call.
-          max_seq_length: positions per sequence, also for the signature `examples`.
+        The model's current weights are used when signatures are called or saved; after `use_export_stack`, its layers'
+        weights are those at the time of that call.
         """
         super().__init__(name=name)
         config.check_vocabulary(tokenizer.vocabulary, "the model")
@@ -227,11 +225,9 @@ class Servable(tf.Module):
         return check_table_size(num_rows, length[tf.newaxis] * width, largest_row=self.most_positions * width)
 
     def predict_in_batches(self, ids: Tensors, specs: Mapping[str, tf.TensorSpec]) -> Tensors:
-        """Predict a limited number of rows at a time, so that many need no more memory than a few.
+        """Predict some rows of ids, int32 [R, S], at a time, so that many need no more memory than a few.
 
-        Args:
-          ids: input_ids, input_mask and segment_ids, int32 [R, S].
-          specs: the outputs of `predict` to return, each [R, ...].
+        The results are the outputs of `predict` in `specs`, each [R, ...].
         """
         num_rows, length = tf.unstack(tf.shape(ids["input_ids"]))
 
@@ -378,11 +374,7 @@ def check_ranks(inputs: Tensors, *names: str) -> Tensors:
 
 
 def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fail for texts, string [B], or their words, string [B, words], above the size limit.
-
-    Returns:
-      The texts, and their sizes in bytes, int32 [B].
-    """
+    """Return texts, string [B], or their words, [B, words], and their bytes, int32 [B]; fail above the limit."""
     sizes = tf.strings.length(texts)
     if texts.shape.rank == 2:
         sizes = tf.reduce_sum(sizes, axis=1)

@@ -7,7 +7,6 @@ https://www.tensorflow.org/tfx/serving/api_rest. Needs the extra `serve`.
 import asyncio
 import contextlib
 import functools
-import gc
 import html
 import logging
 import pathlib
@@ -28,12 +27,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from official_bert.options.groups import BatchingSettings
 from official_bert.serving.access import AUTHORIZATION, NO_ACCESS_RULES, REFUSAL, Access
 from official_bert.serving.batching import Admission, BatchObserver, QueueFullError, TooLargeError, TooManyBytesError
 from official_bert.serving.embedding_endpoints import add_embedding_endpoints, describe_model
 from official_bert.serving.rest_format import RequestError, quoted
-from official_bert.serving.served_model import EngineOptions, ServedModel, ServedVersion
+from official_bert.serving.served_model import ServedModel, ServedVersion
 
 _BYTES_AT_ONCE = 1 << 18  # of a compressed request, or an answer
 _MOST_IN_A_NAME = 200  # characters between two slashes in a URL
@@ -376,22 +374,18 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def serve(
-    export_dir: str,
-    *,
+    served: ServedModel,
     name: str,
-    settings: BatchingSettings,
+    *,
     port: int,
     grpc_port: int,
     has_page: bool = False,
     accept_token_ids: bool = False,
-    engine: EngineOptions | None = None,
     access: Access = NO_ACCESS_RULES,
 ) -> None:
-    """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed."""
+    """Serve the highest version of a model until SIGTERM or Ctrl-C; running requests are completed."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # warnings are mistakes of clients
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
-    gc.freeze()  # or a full collection, which stops all threads, looks at TensorFlow's 500,000 objects, in 0.2 s
-    served = ServedModel(export_dir, settings, BatchMetrics(), options=engine)
     served.start_watching()
     address = f"{'https' if access.certfile else 'http'}://localhost:{port}"
     message = f"serving {name} at {address}/v1/models/{name}"

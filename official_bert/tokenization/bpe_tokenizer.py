@@ -220,11 +220,10 @@ class BpeTokenizer(Tokenizer):
         return self.encode(word if word.startswith(self._added) else " " + word)
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Split a text into tokens with their offsets in the text.
+        """Split a text into the tokens of `encode`, with their offsets in the text.
 
-        Returns:
-          `ids` are those of `encode`. The range of a token covers the characters of its bytes without surrounding white
-          space; a token that is only white space covers all of it.
+        The range of a token covers the characters of its bytes without surrounding white space; a token that is only
+        white space covers all of it.
         """
         kept, places = encodable(to_unicode(text))
         found = self._splitter.encode(kept, add_special_tokens=False)

@@ -185,11 +185,10 @@ def rewrite(text: str, settings: TextSettings) -> str:
 
 
 def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
-    """Rewrite text, and map each character of the result to its source.
+    """Rewrite text, and return the index in `text` of the source of each character.
 
-    Returns:
-      The result of `rewrite`, and for each of its characters an index in `text`: `"İ'"` gives `"i ' "` and
-      `[0, 1, 1, 1]`. The indices ascend, except where decomposition sorts combining characters.
+    `"İ'"` gives `"i ' "` and `[0, 1, 1, 1]`. The indices ascend, except where decomposition sorts combining
+    characters.
     """
     if not settings.basic_tokenize:
         return text, list(range(len(text)))

@@ -325,9 +325,8 @@ class _TokenMatches(tf.Module):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Find tokens from left to right in letters, int64 [M], the last of which is in no token.
 
-        Returns:
-          The first letter of each token and the one after its last, int64 [K]; its number among those of the finder and
-          its index among the added ones, int32 [K].
+        The result is the first letter of each token and the one after its last, int64 [K]; its number among those of
+        the finder and its index among the added ones, int32 [K].
         """
         numbers, lengths = self._longest(letters, tf.ones_like(letters, tf.bool))
         starts = tf.where(lengths > 0)[:, 0]

@@ -72,14 +72,7 @@ def truncate_pair(
 
 
 def batches_by_length(lengths: Sequence[int], most_rows: Callable[[int], int]) -> list[list[int]]:
-    """Group rows of similar length into batches, shortest first, so that they have little padding.
-
-    Args:
-      most_rows: returns the size of a batch, at least 1, from the length of its longest row.
-
-    Returns:
-      The indices of the rows of each batch.
-    """
+    """Group row numbers by length, shortest first, at most `most_rows` of a length: there is little padding."""
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or len(batches[-1]) >= most_rows(lengths[row]):
@@ -139,14 +132,7 @@ class SlidingWindow(NamedTuple):
         return [range(start, min(start + self.max_tokens, self.num_wordpieces)) for start in starts]
 
     def best_windows(self, wordpieces: Sequence[int] | np.ndarray, length_weight: float = 0.0) -> np.ndarray:
-        """Find the window that gives each wordpiece the most context on its shorter side; the first if tied.
-
-        Args:
-          wordpieces: int [P], of the text.
-
-        Returns:
-          int [P], window numbers.
-        """
+        """Find the window of each wordpiece, int [P], with the most context on its shorter side; the first if tied."""
         wordpieces = np.asarray(wordpieces, np.int64)[:, None]
         last = np.minimum(wordpieces // self.stride, self.num_windows - 1)
         # All windows that may hold each wordpiece, [P, N].
@@ -162,9 +148,8 @@ def split_windows(
 ) -> list[tuple[range, range]]:
     """Cut the longer of two texts into windows, each beside the whole shorter one, or the half that fits.
 
-    Args:
-      stride: ids from the start of one window to the start of the next; None for half of the ids that a window has
-        beside the other text. A text of 7 ids alone, in windows of 4, gives wordpieces from 0 to 4, 2 to 6 and 4 to 7.
+    The starts of windows are `stride` ids apart, by default half of the ids that a window has beside the other text. A
+    text of 7 ids alone, in windows of 4, gives wordpieces from 0 to 4, 2 to 6 and 4 to 7.
     """
     whole = range(min(num_first, num_second, max_num_tokens // 2))  # this may leave less room than the stride
     wordpieces = SlidingWindow.from_lengths(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()

@@ -109,7 +109,9 @@ def finetune(
         if config.do_export and cluster.is_chief:
             if job.export_warning:
                 logging.warning("do_export: %s", job.export_warning)
-            export(config, job.bert_config, job.tokenizer, _checkpoint_to_export(config))
+            weights = latest_checkpoint(checkpoint_folder(config)) or config.init_checkpoint
+            logging.info("do_export: using the weights of %s", weights)
+            export(config, job.bert_config, job.tokenizer, weights)
 
 
 def _train(job: FinetuningJob, trainer: Trainer, teacher: Teacher | None) -> bool:
@@ -299,12 +301,6 @@ def create_evaluator(
         return False
 
     return evaluate
-
-
-def _checkpoint_to_export(config: FinetuningOptions) -> str:
-    latest = latest_checkpoint(checkpoint_folder(config))
-    logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
-    return latest or config.init_checkpoint
 
 
 def checked_teacher(job: FinetuningJob) -> Teacher:

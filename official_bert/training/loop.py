@@ -136,26 +136,14 @@ class Trainer:
                     callbacks=callbacks,
                     requests=requests,
                 )
-                if folder.latest:
-                    run.resume()
-                else:
-                    if init_checkpoint:
-                        self.load_initial(init_checkpoint)
-                    run.save()
-                is_over = run.is_over() or run.take_steps(batches)
+                if init_checkpoint and not folder.latest:
+                    self.load_initial(init_checkpoint)
+                is_over = run.begin() or run.take_steps(batches)
             except KeyboardInterrupt:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            is_stopped, is_interrupted = self.cluster.sums(int(requests.is_stopped), int(requests.is_interrupted))
-            if is_over and not is_stopped:
-                return True
-            reason = "Ctrl-C" if is_interrupted else "SIGTERM" if is_stopped else None
-            reason = reason or f"max_train_seconds={plan.max_train_seconds:g}"
-            logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
-            if is_interrupted:
-                raise KeyboardInterrupt
-            return False
+            return run.is_complete(is_over=is_over)
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
         """Save a checkpoint without optimizer state; return its prefix."""

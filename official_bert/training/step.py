@@ -142,11 +142,7 @@ class TrainingSteps(abc.ABC):
     def _minimized(
         self, outputs: Any, batch: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Return what is minimized, and the scalars.
-
-        Args:
-          weights: the weights of the losses of the whole batch, of which these examples are a part.
-        """
+        """Return what is minimized, and the scalars; of a part of a batch, `weights` are those of all of it."""
         losses = self._task.losses(outputs, batch)
         weights = weights or self._weights(losses)
         # The contribution of these examples to each mean over the whole batch.

@@ -61,8 +61,7 @@ class TrainingRun:
         """Number of steps taken so far, including earlier runs."""
         return int(self.steps.step.numpy())
 
-    def resume(self) -> None:
-        """Restore the last checkpoint of the folder."""
+    def _resume(self) -> None:
         latest = self.folder.latest
         self.folder.remove_leftovers()
         reader = CheckpointReader(latest)
@@ -86,8 +85,15 @@ class TrainingRun:
         self._seconds_to_save = self._saved - began
         self.requests.is_save_requested = False  # the checkpoint fulfils earlier requests
 
-    def is_over(self) -> bool:
-        """Return True if no steps remain; evaluate a step whose evaluation was interrupted."""
+    def begin(self) -> bool:
+        """Resume from the last checkpoint, or save the initial weights; return True if no steps remain.
+
+        A step whose evaluation was interrupted is evaluated.
+        """
+        if self.folder.latest:
+            self._resume()
+        else:
+            self.save()
         start = self.step
         self.scalar_log.discard_after(start)
         if start and self._is_evaluated(start) and self._stops_early(start):
@@ -130,13 +136,26 @@ class TrainingRun:
             self._callbacks.on_train_end()
         return is_over
 
+    def is_complete(self, *, is_over: bool) -> bool:
+        """Return True if no worker was stopped before the end; log the reason otherwise, and pass Ctrl-C on."""
+        requests = self.requests
+        is_stopped, is_interrupted = self.cluster.sums(int(requests.is_stopped), int(requests.is_interrupted))
+        if is_over and not is_stopped:
+            return True
+        reason = "Ctrl-C" if is_interrupted else "SIGTERM" if is_stopped else None
+        reason = reason or f"max_train_seconds={self.plan.max_train_seconds:g}"
+        logging.info("%s: stopped; the same command resumes from %s", reason, self.folder.latest)
+        if is_interrupted:
+            raise KeyboardInterrupt
+        return False
+
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
         plan, step = self.plan, self.step
         pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=self.cluster.is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
         is_over, is_stopped = False, self.cluster.any_worker(self.requests.is_stopped)
         while not is_over and not is_stopped:
-            event = min(_next_multiple(step, every) for every in intervals)
+            event = min((step // every + 1) * every for every in intervals)  # the next multiple
             num_steps = min(self.cluster.from_chief(pace.num_steps), event - step, plan.num_train_steps - step)
             began = time.monotonic()
             history = self.steps.take(iterator, num_steps)
@@ -225,7 +244,3 @@ def weights_by_name(model: keras.Model) -> dict[str, Any]:
     scale = lora_scale(model)
     values = {variable.path: variable.value for variable in model.weights}
     return values if scale is None else {**values, LORA_SCALE: np.float32(scale)}
-
-
-def _next_multiple(step: int, every: int) -> int:
-    return (step // every + 1) * every

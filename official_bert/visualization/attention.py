@@ -72,18 +72,11 @@ class AttentionView:
 
 
 def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarray:
-    """Merge attention between wordpieces into attention between words; rows still sum to 1.
+    """Merge attention between wordpieces, float [..., S, S], to words, [..., W, W]; rows still sum to 1.
 
-    Attention to a word is the sum over its wordpieces; attention from a word is the mean over them. With the words
-    `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1 .9]`.
-
-    Args:
-      attention: float [..., S, S], from wordpieces (rows) to wordpieces (columns).
-
-    Returns:
-      float [..., W, W].
-
-    Source: BertViz; Clark et al., "What Does BERT Look At?", section 4.1.
+    Attention to a word (columns) is the sum over its wordpieces; attention from a word (rows) is the mean over them.
+    With the words `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1
+    .9]`. Source: BertViz; Clark et al., "What Does BERT Look At?", section 4.1.
     """
     firsts = _first_pieces(word_indices)
     num_wordpieces = np.bincount(word_indices).astype(attention.dtype)
@@ -97,11 +90,7 @@ def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:
 
 
 def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
-    """Return the content as JSON values; numbers are the exact float32 values.
-
-    Args:
-      merges_words: whether to add `word_attention`, [L, N, W, W]; see `merge_words`.
-    """
+    """Return the content as JSON values, exactly, on request with `word_attention`, [L, N, W, W]; see `merge_words`."""
     values = {
         "tokens": list(view.tokens),
         "segment_ids": list(view.segment_ids),

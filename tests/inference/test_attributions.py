@@ -12,7 +12,7 @@ from official_bert.inference.attention_reader import attribute
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.tagging import TaggingModel, Transitions
-from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
@@ -40,12 +40,11 @@ def with_large_head(model):
     return model
 
 
-def classifier(parts, problem, labels, **options):
+def classifier(parts, *outputs):
     encoder, config, tokenizer = parts
-    model = with_large_head(ClassificationModel(encoder, num_outputs=len(labels) or 1))
-    return ClassificationServable(
-        model, config, tokenizer, problem=problem, labels=labels, is_pair=True, max_seq_length=32, **options
-    )
+    outputs = ClassOutputs(*outputs)
+    model = with_large_head(ClassificationModel(encoder, num_outputs=len(outputs.labels) or 1))
+    return ClassificationServable(model, config, tokenizer, outputs=outputs, is_pair=True, max_seq_length=32)
 
 
 def answerer(parts):
@@ -122,7 +121,7 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
 def test_the_prediction_is_that_of_thresholds_and_transitions(parts):
     inputs = parts[2]([TEXT], [TEXT_B], max_seq_length=32)
     for threshold, expected in ((0.001, "good"), (0.999, "bad")):
-        servable = classifier(parts, "single_label", ("bad", "good"), thresholds=[threshold])
+        servable = classifier(parts, "single_label", ("bad", "good"), [threshold])
         assert attribute(servable, inputs, []).prediction == expected
     inputs, starts = parts[2]([TEXT], max_seq_length=32), [1, 2, len(parts[2].encode("the harbour")) + 1]
     for start in ([9.0, 0.0, 0.0], [0.0, 0.0, 9.0]):  # the first tag is O or I-LOC

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.config.sentence_modules import Prompts
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving import batching, text_answers
 from official_bert.serving.batching import QueueFullError, TooManyBytesError
@@ -39,7 +40,7 @@ TRUNCATED = {"extra_body": {"truncate": True}}
 @pytest.fixture(scope="module")
 def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "sentences"
-    write_export(folder, "sentence_encoder", prefix=PREFIX, prompts={"query": QUERY})
+    write_export(folder, "sentence_encoder", prompts=Prompts({"query": QUERY}, PREFIX))
     return str(folder)
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import Prompts
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
@@ -32,7 +33,7 @@ from official_bert.serving.exports import write_lite, write_onnx
 from official_bert.serving.signatures import RequestError
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions
@@ -114,16 +115,18 @@ def servable_of(task, encoder, tokenizer):
     if task == "sentences":
         poolings = ("max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
         model = SentenceModel(encoder, poolings=poolings, layers_after=["LayerNorm", (13, "gelu_erf"), None])
-        options = {"vector_types": ("int8", "binary"), "prefix": "the", "pools_prefix": False}
+        options = {"vector_types": ("int8", "binary"), "prompts": Prompts({}, "the", are_pooled=False)}
         return SentenceServable(model, **common, max_seq_length=24, **options)
     if task == "sparse":
         model = SentenceModel(encoder, poolings=["splade"])
         return SentenceServable(model, **common, max_seq_length=24)
     if task == "windows":
-        return ClassificationServable(
-            ClassificationModel(encoder, num_outputs=2, window_length=12), **common, problem="single_label",
-            labels=("0", "1"), is_pair=False, max_seq_length=12, max_windows=2, doc_stride=4,
-        )  # fmt: skip
+        model, outputs = (
+            ClassificationModel(encoder, num_outputs=2, window_length=12),
+            ClassOutputs("single_label", ("0", "1")),
+        )
+        sizes = {"max_seq_length": 12, "max_windows": 2, "doc_stride": 4}
+        return ClassificationServable(model, **common, outputs=outputs, is_pair=False, **sizes)
     model = TaggingModel(encoder, num_outputs=3, **({"head": BILSTM} if task == "LSTM" else {}))
     tags = ["O", "B-X", "I-X"]
     transitions = scheme_transitions(tags) if task == "LSTM" else None

@@ -10,7 +10,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.exports import write_export, write_lite, write_onnx
-from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions
@@ -30,7 +30,7 @@ def _classifier(encoder, labels=LABELS, problem="single_label", max_windows=1, *
     model = ClassificationModel(encoder, num_outputs=len(labels) or 1, window_length=length)
     common["max_windows"] = max_windows
     problem = problem if labels else "regression"
-    options = {"problem": problem, "labels": labels, "is_pair": True, "max_seq_length": _LENGTH}
+    options = {"outputs": ClassOutputs(problem, labels), "is_pair": True, "max_seq_length": _LENGTH}
     return model, ClassificationServable(model, **common, **options)
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.config.bert_config import ENCODER_INPUTS
 from official_bert.data.record_files import ExampleJoiner
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.tables import COMMA, ID, KEYED_FORMATS, Columns, Row, known_format, read_table
+from official_bert.data.tables import ID, KEYED_FORMATS, Columns, Row, known_format, read_table
 from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.metrics.retrieval import RERANKING_METRICS
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns, write_rows
@@ -136,15 +136,18 @@ def custom_dataset(
     *,
     labels: Sequence[str] | None = None,
     problem: Problem = "single_label",
-    has_header: bool = True,
-    delimiter: str = COMMA,
     is_ranking: bool = False,
     id_column: str | None = None,
+    **table: Any,
 ) -> Dataset:
-    """Define a data set of tables, whose paths are by split; unknown labels are those of the training file."""
+    """Define a data set of tables, whose paths are by split; unknown labels are those of the training file.
+
+    `table` are `has_header` and `delimiter`, as in `read_table`.
+    """
     if label_column is None and paths.keys() - {"test"}:
         raise UserError("training and evaluation need labels; give label_column")
-    splits, read = {}, functools.partial(read_table, delimiter=delimiter, has_header=has_header)
+    splits, has_header = {}, table.get("has_header", True)
+    read = functools.partial(read_table, **table)
     for split, path in paths.items():
         of_split = None if split == "test" else label_column
         splits[split] = _custom_split(path, text_columns, of_split, problem, has_header, read, id_column)

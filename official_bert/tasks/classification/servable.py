@@ -1,6 +1,7 @@
 """Servable classifiers: map a text or text pair to labels with probabilities, or to a score."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -20,6 +21,13 @@ from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES, join_windows, truncate_and_join
 
 
+class ClassOutputs(NamedTuple):
+    problem: str  # as in `Dataset`
+    labels: Sequence[str]
+    thresholds: Sequence[float] | None = None  # as in `Dataset`
+    activation: str = "Identity"  # of the score of a regression; see `score_activation`
+
+
 class ClassificationServable(Servable):
     task = "classification"
 
@@ -29,22 +37,16 @@ class ClassificationServable(Servable):
         config: BertConfig,
         tokenizer: Tokenizer,
         *,
-        problem: str,
-        labels: Sequence[str],
+        outputs: ClassOutputs,
         is_pair: bool,
         max_seq_length: int,
         max_windows: int = 1,
         doc_stride: int | None = None,
-        thresholds: Sequence[float] | None = None,
-        activation: str = "Identity",
     ):
-        """Create the servable; `activation` is that of the score of a regression, see `score_activation`."""
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="classifier")
         self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)
-        self._problem = problem
-        self._max_windows = max_windows
-        self._doc_stride = doc_stride
-        self._thresholds, self._activation = thresholds, activation
+        problem, labels, self._thresholds, self._activation = outputs
+        self._problem, self._max_windows, self._doc_stride = problem, max_windows, doc_stride
         self._labels = tf.constant(labels, tf.string)
         details = {"problem": problem, "labels": list(labels), "max_windows": max_windows, "doc_stride": doc_stride}
         if max_windows > 1:
@@ -157,16 +159,14 @@ def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
 def servable_of_run(run: TrainedModel) -> ClassificationServable:
     config, dataset = run.config, with_stored_thresholds(configured_dataset(run.config), run.checkpoint)
     hf_folder = hugging_face_folder(run.checkpoint)
+    activation = score_activation(hf_folder, dataset.problem) if hf_folder else "Identity"
     return ClassificationServable(
         run.load(ClassificationModel, num_outputs=len(dataset.labels) or 1),
         run.bert_config,
         run.tokenizer,
-        problem=dataset.problem,
-        labels=dataset.labels,
+        outputs=ClassOutputs(dataset.problem, dataset.labels, dataset.thresholds, activation),
         is_pair=reads_pairs(config),
         max_seq_length=config.max_seq_length,
         max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,
-        thresholds=dataset.thresholds,
-        activation=score_activation(hf_folder, dataset.problem) if hf_folder else "Identity",
     )

@@ -11,11 +11,6 @@ _MAX_NGRAM_LENGTH = 100
 REPLACED_TOKENS = "replaced_tokens"  # choice of `objective`
 
 
-def shard_names(name: str, num_shards: int) -> list[str]:
-    """Return the shard names of an output: `name-00000-of-00016` and so on."""
-    return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
-
-
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
     if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # allow rounding errors, as in 0.7 + 0.3
         raise UserError(
@@ -120,7 +115,8 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
     @property
     def output_files(self) -> list[str]:
         if self.num_shards:
-            return shard_names(self.output_file.strip(), self.num_shards)
+            name = self.output_file.strip()
+            return [f"{name}-{shard:05}-of-{self.num_shards:05}" for shard in range(self.num_shards)]
         return [name.strip() for name in self.output_file.split(",")]
 
 

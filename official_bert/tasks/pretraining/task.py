@@ -91,7 +91,7 @@ class PretrainingTask:
         predictions = {"masked_lm_weight": batch["masked_lm_weights"]}
         for name, (labels, logits) in learned.items():
             predictions[f"{name}_loss"] = sparse_cross_entropy(labels, logits)
-            predictions[f"{name}_hit"] = _hits(labels, logits)
+            predictions[f"{name}_hit"] = ops.cast(ops.argmax(logits, axis=-1) == labels, "float32")
         return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -184,10 +184,6 @@ def _over_masked(losses: Tensor, batch: Mapping[str, Tensor]) -> WeightedSum:
     """Return the mean of losses [B, P] over the masked positions."""
     weights = batch["masked_lm_weights"]
     return WeightedSum(ops.sum(losses * weights), ops.sum(weights) + EMPTY_WEIGHT)
-
-
-def _hits(labels: Tensor, logits: Tensor) -> Tensor:
-    return ops.cast(ops.argmax(logits, axis=-1) == labels, "float32")
 
 
 def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:

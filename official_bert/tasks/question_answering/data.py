@@ -308,13 +308,8 @@ class WindowOptions:
             raise UserError(
                 f"doc_stride={self.doc_stride} must be from 1 to {most - 1}: windows must overlap, and one of "
                 f"max_seq_length={self.max_seq_length} holds at most {most} wordpieces of the context; give doc_stride="
-                f"{half_stride(self.max_seq_length, self.max_query_length)}, half of what fits beside a long question"
+                f"{max(1, max_tokens // 2)}, half of what fits beside a long question"
             )
-
-
-def half_stride(max_seq_length: int, max_query_length: int) -> int:
-    """Return half of the room for the context beside the longest question."""
-    return max(1, (max_seq_length - max_query_length - 3) // 2)
 
 
 class Window(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import NO_PROMPTS, Prompts
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
 from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, TrainedModel, traced
@@ -33,30 +34,29 @@ class SentenceServable(Servable):
         size: int | None = None,
         normalize: bool = False,
         vector_types: Sequence[str] = (FLOAT32,),
-        prefix: str = "",
-        prompts: Mapping[str, str] | None = None,
-        pools_prefix: bool = True,
+        prompts: Prompts = NO_PROMPTS,
     ):
         """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again.
 
-        Without `pools_prefix`, pooling leaves the prefix out, and every sequence of ids must begin with it.
+        If pooling leaves the default prompt out, every sequence of ids must begin with it.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         if model.is_sparse and (size or normalize or tuple(vector_types) != (FLOAT32,)):
             raise UserError("sparse vectors are exported whole, in float32, and without normalization")
         check_vector_size(size or 0, model.width)
+        prefix = prompts.default
         tokenizer.check_prefix(prefix, max_seq_length)
         self.width, self._is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
-        if prefix and not pools_prefix:
+        if prefix and not prompts.are_pooled:
             length = 1 + len(tokenizer.encode(prefix))  # with [CLS]
             self._run_model = lambda inputs: model.after_pooling(
                 model.pooled(model.encoder(inputs, training=False), inputs, length)
             )
         if prefix and tokenizer.settings.morphemes:  # an export reads split texts
             self._prefix = f"{tokenizer.split_text(prefix)} "
-        details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts or {})}
+        details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts.by_name)}
         self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)
 
@@ -122,8 +122,7 @@ def servable_of_run(run: TrainedModel) -> SentenceServable:
         max_seq_length=config.max_seq_length,
         size=config.vector_size or None,
         vector_types=config.listed_vector_types,
-        prefix=config.query_prefix if config.prefix is None else config.prefix,
-        prompts=config.prompts,
+        prompts=Prompts(config.prompts, config.query_prefix if config.prefix is None else config.prefix),
     )
 
 

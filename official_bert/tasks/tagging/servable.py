@@ -141,11 +141,8 @@ class EntityFinder:
 def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transitions) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the tag numbers, int64 [W], of the most likely sequences, and their probabilities over all sequences.
 
-    Sentences are decoded in groups of similar length, so that memory is proportional to the number of words.
-
-    Args:
-      scores: float32 [W, C], logits or log-probabilities.
-      row_splits: int64 [B + 1], split the words into sentences.
+    Scores, float32 [W, C], are logits or log-probabilities, and `row_splits`, int64 [B + 1], split the words into
+    sentences. These are decoded in groups of similar length, so that memory is proportional to the number of words.
     """
     num_tags, lengths = scores.shape[1], row_splits[1:] - row_splits[:-1]
     size = tf.searchsorted(tf.constant(_LENGTHS, lengths.dtype), lengths)  # [B], index in `_LENGTHS`

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import Prompts
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
@@ -58,7 +59,7 @@ def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     assert found.keys() == {"vectors"}
     np.testing.assert_allclose(found["vectors"], expected, atol=TOLERANCE)
     assert len(results(found)) == len(texts)
-    found = vectors_of(model, tokenizer, AWKWARD_TEXTS, prefix=PREFIX, normalize=True)
+    found = vectors_of(model, tokenizer, AWKWARD_TEXTS, prompts=Prompts({}, PREFIX), normalize=True)
     np.testing.assert_allclose(found["vectors"], unit(expected), atol=TOLERANCE)
 
 
@@ -85,7 +86,7 @@ def test_sizes_and_types(model, tokenizer, encoder):
 
 @pytest.mark.slow
 def test_an_export_works_in_a_new_process(model, tokenizer, tmp_path):
-    servable = servable_of(model, tokenizer, prefix=PREFIX, vector_types=("int8", "binary"))
+    servable = servable_of(model, tokenizer, prompts=Prompts({}, PREFIX), vector_types=("int8", "binary"))
     expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))
     servable.use_export_stack(2)
     path = write_export(str(tmp_path / "sentences"), servable)

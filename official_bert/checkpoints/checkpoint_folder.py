@@ -146,8 +146,7 @@ class BestCheckpoint:
         self._history.append((step, score))
         if self._is_written:
             writing.make_folders(self._folder)
-            with writing.atomic_write(self._path) as sink:
-                json.dump(self._history, sink)
+            writing.write_file(self._path, json.dumps(self._history))
         return saved
 
     @property

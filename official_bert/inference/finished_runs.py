@@ -364,8 +364,7 @@ def _write(
     with tempfile.TemporaryDirectory() if trained else writing.complete_folder(folder, "folder") as partial:
         config_content = bert_config.to_json_string().encode()
         for name, content in ((BERT_CONFIG_FILE, config_content), (vocabulary.file_name, vocabulary.file_content)):
-            with writing.atomic_write(os.path.join(partial, name), "wb") as sink:
-                sink.write(content)
+            writing.write_file(os.path.join(partial, name), content)
         if labels is not None:
             write_labels(partial, labels)
         write_run_config(partial, config, vocabulary)
@@ -376,8 +375,7 @@ def _write(
         for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
             with files.open_file(os.path.join(partial, name), "rb") as source:
                 content = source.read()
-            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
-                sink.write(content)
+            writing.write_file(os.path.join(folder, name), content)
 
 
 def _save(folder: str, model: EncoderModel) -> str:

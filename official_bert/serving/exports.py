@@ -224,8 +224,7 @@ def _write_settings(export_dir: str, name: str) -> None:
     for file_name, content in settings.items():
         path = os.path.join(export_dir, file_name)
         if not files.exists(path):
-            with writing.atomic_write(path) as sink:
-                sink.write(content)
+            writing.write_file(path, content)
 
 
 def _quoted(text: str) -> str:

@@ -127,8 +127,8 @@ class Manifest(NamedTuple):
         paths = {name: os.path.join(os.path.dirname(path), name) for name in names}
         num_bytes = {name: files.size(file) for name, file in paths.items()}
         checksums = {name: files.sha256(file) for name, file in paths.items()} if is_checked else {}
-        with writing.atomic_write(path) as sink:
-            json.dump(cls(provenance, num_bytes, num_records, checksums)._asdict(), sink, indent=2)
+        manifest = cls(provenance, num_bytes, num_records, checksums)
+        writing.write_file(path, json.dumps(manifest._asdict(), indent=2))
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":

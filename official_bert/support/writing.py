@@ -325,6 +325,12 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
         yield sink
 
 
+def write_file(path: str, content: str | bytes) -> None:
+    """Write a whole file; see `atomic_write`."""
+    with atomic_write(path, "wb" if isinstance(content, bytes) else "w") as sink:
+        sink.write(content)
+
+
 @contextlib.contextmanager
 def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
     """Open files that appear under their names together if the block ends without an error; see `atomic_write`."""

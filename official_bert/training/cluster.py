@@ -116,8 +116,7 @@ class Cluster(abc.ABC):
             return
         path = os.path.join(folder, f".workers-{self.from_chief(secrets.randbits(48))}")
         if self.is_chief:
-            with writing.atomic_write(path) as sink:
-                sink.write("All workers of a run look for this file to check that they share the folder.\n")
+            writing.write_file(path, "All workers of a run look for this file to check that they share the folder.\n")
         self.wait()
         is_missing = self.any_worker(not files.exists(path))
         if self.is_chief:

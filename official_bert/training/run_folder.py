@@ -91,8 +91,7 @@ def write_run_config(
         "num_devices": num_devices,
         "versions": {"python": sys.version.split()[0], **packages},
     }
-    with writing.atomic_write(os.path.join(folder, RUN_CONFIG_FILE)) as sink:
-        sink.write(json.dumps(settings, indent=2) + "\n")
+    writing.write_file(os.path.join(folder, RUN_CONFIG_FILE), json.dumps(settings, indent=2) + "\n")
 
 
 def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, ignored: Collection[str]) -> list[str]:
@@ -111,8 +110,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: TrainingOptio
     for name, content in contents.items():
         target = os.path.join(folder, name)
         if not (files.exists(target) and content_of_copy(target) == content):
-            with writing.atomic_write(target, "wb") as sink:
-                sink.write(content)
+            writing.write_file(target, content)
 
 
 def _sources(flags: TrainingOptions) -> dict[str, str]:
@@ -226,8 +224,7 @@ def check_has_checkpoint(config: TrainingOptions) -> None:
 
 def write_labels(output_dir: str, labels: Iterable[str]) -> None:
     """Write `labels.json`, the label names in the order of the model's outputs."""
-    with writing.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
-        json.dump(list(labels), sink, ensure_ascii=False)
+    writing.write_file(os.path.join(output_dir, LABELS_FILE), json.dumps(list(labels), ensure_ascii=False))
 
 
 def read_labels(output_dir: str) -> list[str] | None:

@@ -27,30 +27,53 @@ TEACHER_LOGITS = "teacher_logits"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Length and speed of training, and what to save. Settings that are flags have the same names and limits."""
+    """Length and speed of training, and what to save. Settings that are flags have the same names and limits.
 
-    train_batch_size: int | None  # examples per step, over all replicas; None for variable batches, which count them
-    num_train_steps: int  # in total, including those before a resume
+    Attributes:
+      train_batch_size: examples per step, over all replicas; None for variable batch sizes, which count examples.
+      num_train_steps: total number of steps, including those before a resume.
+      num_warmup_steps: number of warm-up steps.
+      learning_rate: peak learning rate.
+      end_learning_rate: learning rate of the last step, for schedules that decay.
+      lr_schedule: name of the schedule, a row of `optimization.schedules`.
+      optimizer: name of the optimizer, a row of `optimization.optimizers`.
+      optimizer_options: optimizer-specific options, such as `{"bias_correction": True}`.
+      gradient_accumulation_steps: number of parts that each batch is split into, computed sequentially.
+      random_seed: dropout seed.
+      iterations_per_loop: maximum number of steps in one compiled call.
+      use_xla: whether to compile the step with XLA, on one device.
+      save_checkpoints_steps: steps between checkpoints.
+      save_checkpoints_secs: seconds after which another one is saved, which the next one replaces; 0 for none.
+      max_train_seconds: seconds after which training stops with a checkpoint and can be resumed; 0 for no limit.
+      num_trained_layers: see `step.freeze`.
+      train_only: see `step.freeze`.
+      nan_policy: on a non-finite loss or gradient, "stop" training or "skip" the step without changing anything.
+      keep_checkpoint_max: number of checkpoints to keep, 0 for all.
+      log_steps: steps between log lines.
+      eval_steps: steps between evaluations, None for none.
+    """
+
+    train_batch_size: int | None
+    num_train_steps: int
     num_warmup_steps: int = 0
-    learning_rate: float = 5e-5  # the peak
-    end_learning_rate: float = 0.0  # that of the last step, for schedules that decay
-    lr_schedule: str = "linear"  # a row of `optimization.schedules`
-    optimizer: str = "adam"  # a row of `optimization.optimizers`
-    # optimizer-specific options, such as `{"bias_correction": True}`
+    learning_rate: float = 5e-5
+    end_learning_rate: float = 0.0
+    lr_schedule: str = "linear"
+    optimizer: str = "adam"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    gradient_accumulation_steps: int = 1  # parts that each batch is split into, computed in turn
-    num_trained_layers: int | None = None  # see `step.freeze`
-    train_only: str | None = None  # see `step.freeze`
-    random_seed: int = 12345  # of dropout
-    iterations_per_loop: int = 1000  # maximum number of steps in one compiled call
-    use_xla: bool = False  # whether to compile the step with XLA, on one device
-    save_checkpoints_steps: int = 1000  # steps between checkpoints
-    save_checkpoints_secs: int = 600  # seconds after which another one is saved, which the next replaces; 0 for none
-    max_train_seconds: float = 0  # time after which training stops with a checkpoint and can be resumed; 0 for no limit
-    keep_checkpoint_max: int = 5  # number of checkpoints to keep, 0 for all
-    nan_policy: str = "stop"  # on a non-finite loss or gradient, "stop" or "skip" the step, which changes nothing then
-    log_steps: int = 100  # steps between log lines
-    eval_steps: int | None = None  # steps between evaluations, None for none
+    gradient_accumulation_steps: int = 1
+    num_trained_layers: int | None = None
+    train_only: str | None = None
+    random_seed: int = 12345
+    iterations_per_loop: int = 1000
+    use_xla: bool = False
+    save_checkpoints_steps: int = 1000
+    save_checkpoints_secs: int = 600
+    max_train_seconds: float = 0
+    keep_checkpoint_max: int = 5
+    nan_policy: str = "stop"
+    log_steps: int = 100
+    eval_steps: int | None = None
 
     def __post_init__(self):
         limits = {field.name: field.metadata for field in dataclasses.fields(TrainingOptions)}

@@ -147,8 +147,7 @@ class Span(NamedTuple):
 def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
     """Write a report as a self-contained HTML file, and log its name."""
     page = report_page(title, sections)
-    with writing.atomic_write(path) as sink:
-        sink.write(page)
+    writing.write_file(path, page)
     for section in sections:
         if section.warning:
             logging.warning("%s", section.warning)

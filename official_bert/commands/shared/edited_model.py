@@ -124,8 +124,7 @@ def write_folder(
         for name, arrays in tensors.items():
             safetensors.write_file(paths[name], arrays)
         for name, content in contents.items():
-            with writing.atomic_write(paths[name], "wb") as sink:
-                sink.write(content)
+            writing.write_file(paths[name], content)
         if checkpoint is not None:
             write_checkpoint(os.path.join(folder, CHECKPOINT_FILE), checkpoint)
 

@@ -45,8 +45,8 @@ def write_thresholds(checkpoint: str, dataset: Dataset) -> None:
     """Write the thresholds of a data set beside the checkpoint that they were tuned for."""
     path = os.path.join(os.path.dirname(checkpoint), THRESHOLDS_FILE)
     thresholds = dict(zip(_names(dataset), dataset.thresholds, strict=True))
-    with writing.atomic_write(path) as sink:
-        json.dump({"global_step": step_of(checkpoint), "thresholds": thresholds}, sink, ensure_ascii=False)
+    content = {"global_step": step_of(checkpoint), "thresholds": thresholds}
+    writing.write_file(path, json.dumps(content, ensure_ascii=False))
     logging.info("wrote the thresholds of %s to %s", format_names(thresholds), path)
 
 

@@ -242,8 +242,7 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
     writing.check_outputs(kept, inputs, name="output_file")
     yield
     for base, paths in groups.items():
-        with writing.atomic_write(f"{base}.{vocabulary.file_name}", "wb") as sink:
-            sink.write(vocabulary.file_content)
+        writing.write_file(f"{base}.{vocabulary.file_name}", vocabulary.file_content)
         provenance = {"file": vocabulary.file_name, **tokenizer.identity}
         Manifest.write(base + _NOTE, provenance, [os.path.basename(path) for path in paths], is_checked=False)
 

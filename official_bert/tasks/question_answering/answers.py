@@ -272,5 +272,4 @@ def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictio
 
 
 def _write_json(output_dir: str, name: str, content: Mapping[str, Any]) -> None:
-    with writing.atomic_write(os.path.join(output_dir, name)) as sink:
-        sink.write(json.dumps(content, indent=4) + "\n")
+    writing.write_file(os.path.join(output_dir, name), json.dumps(content, indent=4) + "\n")

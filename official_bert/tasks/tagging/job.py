@@ -349,8 +349,7 @@ class TaggingJob(FinetuningJob):
             report = conlleval_report(tagging_scores)
             for line in (f"{report_file}:", *report.splitlines()):
                 logging.info("%s", line)
-            with writing.atomic_write(self.path(report_file)) as sink:
-                sink.write(report)
+            writing.write_file(self.path(report_file), report)
         write_results(self.path(results_file), results)
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:

@@ -65,6 +65,7 @@ def from_hf(
     """Convert to our names and layout; a missing pooler, as `transformers` drops it, is newly initialized."""
     theirs = config.family.hugging_face
     parts = theirs.parts_with(theirs.heads_of(arrays, architecture))
+    arrays = _split_parts(arrays, theirs.joined)
     used = {rule.target for rules in parts.values() for rule in rules}
     unused = {rule.target for rule in theirs.parts.get("pooler", ())} - used  # by a head with a pooler of its own
     weights = _renamed(
@@ -80,18 +81,47 @@ def from_hf(
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        is_needed = len(weights.parts) == 1 or not NEED_POOLER.isdisjoint(weights.parts)
+        is_needed = len(weights.parts) == 1 or not NEED_POOLER.union(theirs.poolers).isdisjoint(weights.parts)
         weights = weights._replace(new=frozenset(pooler), idle=frozenset(() if is_needed else pooler))
     return weights
 
 
 def _new_pooler(config: BertConfig) -> dict[str, np.ndarray]:
-    initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
-    width = config.hidden_size
-    return {
-        "bert/pooler/dense/kernel": np.array(initializer([width, width])),
-        "bert/pooler/dense/bias": np.zeros([width], np.float32),
+    theirs, sizes = config.family.hugging_face, sizes_of(config)
+    initializers = {
+        "kernel": keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED),
+        "bias": keras.initializers.Zeros(),
+        "gamma": keras.initializers.Ones(),
     }
+    rules = theirs.parts.get("pooler") or next(iter(theirs.poolers.values()))
+    return {
+        rule.source: np.array(initializers[rule.source.rpartition("/")[2]]([sizes[letter] for letter in rule.shape]))
+        for rule in rules
+    }
+
+
+def _split_parts(arrays: Mapping[str, Any], joined: Mapping[str, int]) -> dict[str, Any]:
+    """Split the tensors that hold several variables; see `HuggingFace.joined`."""
+    found = {}
+    for name, array in arrays.items():
+        count = next((count for end, count in joined.items() if name.endswith(end)), 0)
+        for part in range(count):
+            change = functools.partial(_part, part=part, count=count)
+            found[f"{name}[{part}]"] = array.changed(change) if isinstance(array, StoredArray) else change(array)
+        found |= {} if count else {name: array}
+    return found
+
+
+def _part(array: np.ndarray, part: int, count: int) -> np.ndarray:
+    return np.array_split(array, count)[part] if array.ndim else array
+
+
+def join_parts(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Undo `_split_parts`, given the parts in order."""
+    whole: dict[str, list[np.ndarray]] = {}
+    for name, array in arrays.items():
+        whole.setdefault(name.partition("[")[0], []).append(array)
+    return {name: parts[0] if len(parts) == 1 else np.concatenate(parts) for name, parts in whole.items()}
 
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
@@ -102,7 +132,7 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     heads = tuple(head for head in theirs.heads if any(rule.source in arrays for rule in theirs.parts[head]))
     parts = theirs.parts_with(heads)
     arrays = _without_homeless(arrays, heads, config, source)
-    renamed = _renamed(arrays, parts, config, source).arrays
+    renamed = join_parts(_renamed(arrays, parts, config, source).arrays)
     if heads not in theirs.architectures:
         raise UserError(
             f"{source} has a {' and a '.join(heads)}; no class of transformers has this combination of heads"

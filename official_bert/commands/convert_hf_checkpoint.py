@@ -195,7 +195,11 @@ def _convert_to_hf(
     )
     contents = {
         **_tokenizer_files(tokenizer, bert_config, config),
-        _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels),
+        _HF_CONFIG_FILE: _json(
+            bert_config.to_hugging_face(weights.architecture, weights.num_classes)
+            | labels
+            | {"pad_token_id": tokenizer.vocabulary.pad_id}
+        ),
         _CARD_FILE: card.encode(),
         **{name: _json(values) for name, values in modules.items()},
     }

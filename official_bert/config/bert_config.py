@@ -26,6 +26,7 @@ from official_bert.families.family import (
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
+FIRST, LAST, MEAN = "first", "last", "mean"  # the vectors of a sequence that a pooler may read
 BIDIRECTIONAL, LEFT_TO_RIGHT = ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
@@ -80,6 +81,7 @@ class BertConfig:
       largest: maximum of each count among the keys.
       smallest: minimum of each count whose minimum is not 1.
       first_position: the row of the position embeddings for the first position of a sequence.
+      has_biases: whether linear layers of the encoder have biases, and normalizations shifts.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -93,6 +95,7 @@ class BertConfig:
     }
     smallest: ClassVar[Mapping[str, int]] = {}
     first_position: ClassVar[int] = 0
+    has_biases: ClassVar[bool] = True
 
     vocab_size: int
     hidden_size: int = 768
@@ -235,6 +238,11 @@ class BertConfig:
     def is_left_to_right(self) -> bool:
         """True if a position attends only to itself and the positions before it."""
         return self.attention_direction == LEFT_TO_RIGHT
+
+    @property
+    def pooled(self) -> str:
+        """The vector that the pooler reads: of the first or last position, which attends to all others, or a mean."""
+        return LAST if self.is_left_to_right else FIRST
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `bert_config.json`; keys unknown to the reference are written only if not default."""

@@ -97,7 +97,7 @@ DEBERTA_FAMILY = Family(
     own_key="position_buckets",
     tokenizer="official_bert.tokenization.sentencepiece_tokenizer.DebertaTokenizer",
     parts={
-        "embeddings": "official_bert.modeling.deberta.WordEmbeddings",
+        "embeddings": "official_bert.modeling.encoder.WordEmbeddings",
         "stack": "official_bert.modeling.deberta.DisentangledStack",
     },
     pooler_activation="gelu_erf",  # activation of the classifier's projection

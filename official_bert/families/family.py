@@ -18,6 +18,7 @@ FAMILIES = {
     "camembert": "official_bert.families.bert.CAMEMBERT",
     "mpnet": "official_bert.families.mpnet.MPNET_FAMILY",
     "deberta-v2": "official_bert.families.deberta.DEBERTA_FAMILY",
+    "modernbert": "official_bert.families.modernbert.MODERNBERT_FAMILY",
 }
 FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 # Activations, theirs to ours. The last of several names is the one we write: PyTorch computes it in one kernel.
@@ -54,10 +55,12 @@ class Family:
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # dotted path of the tokenizer class, which is imported on demand
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
-    # dotted paths of the layers that differ from BERT's: "embeddings" and "stack" (the transformer layers). Their
-    # variables are named as in our checkpoints
+    # dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and "pooler".
+    # Their variables are named as in our checkpoints
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pooler_activation: str = "tanh"  # activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config
+    # whether all heads read what the pooler makes of a position, instead of the position itself
+    heads_read_pooler: bool = False
     # activation after the masked-LM head's projection; None for that of the layers
     masked_lm_activation: str | None = None
     # prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here
@@ -85,6 +88,7 @@ class Rule(NamedTuple):
     # whether source and target are transposes of each other; PyTorch's linear layers are [output, input]
     is_transposed: bool = False
     is_projection: bool = False  # whether the variable exists only if embeddings and layers differ in width
+    skips_first: bool = False  # whether the first layer lacks the variable
 
     def mirrored(self) -> "Rule":
         """Return the rule of the opposite direction."""
@@ -95,13 +99,22 @@ class Rule(NamedTuple):
         """Return the rule for each layer; only the rule itself if it does not belong to a layer."""
         if "{}" not in self.source:
             return [self]
-        return [self._replace(source=self.source.format(*layer), target=self.target.format(*layer)) for layer in layers]
+        return [
+            self._replace(source=self.source.format(*layer), target=self.target.format(*layer))
+            for layer in layers
+            if any(layer) or not self.skips_first
+        ]
+
+
+def kernel(name: str, hf_name: str, shape: str, part: int | None = None) -> tuple[Rule, ...]:
+    """Return the rule of a linear layer without bias, which may be a part of a tensor; see `HuggingFace.joined`."""
+    place = "" if part is None else f"[{part}]"
+    return (Rule(f"{name}/kernel", f"{hf_name}.weight{place}", shape, is_transposed=True),)
 
 
 def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
     """Return the rules of a linear layer."""
-    kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
-    return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
+    return *kernel(name, hf_name, shape), Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
 
 
 def projection(name: str, hf_name: str) -> tuple[Rule, ...]:
@@ -109,8 +122,13 @@ def projection(name: str, hf_name: str) -> tuple[Rule, ...]:
     return tuple(rule._replace(is_projection=True) for rule in dense(name, hf_name, "ED"))
 
 
+def scale(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
+    """Return the rule of a layer normalization without shift."""
+    return (Rule(f"{name}/gamma", f"{hf_name}.weight", shape),)
+
+
 def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
-    return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
+    return *scale(name, hf_name, shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
 
 
 def output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
@@ -187,6 +205,9 @@ class HuggingFace:
     parts: Mapping[str, Sequence[Rule]]
     # the rules of the pooler in models with one of these heads, where they differ from those in `parts`
     poolers: Mapping[str, Sequence[Rule]] = dataclasses.field(default_factory=dict)
+    # ends of the names of tensors that hold several variables, whose rules name "...weight[0]" and so on, one after
+    # another in their first dimension; with the number of variables
+    joined: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # prefixes of our variables that no class in `transformers` has
     ignored: tuple[str, ...] = ()  # prefixes of tensors in published files that no class uses
     # prefixes of tensors in other versions of the family's files, each with today's

@@ -15,7 +15,6 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import Embeddings
 from official_bert.modeling.transformer import (
     Dropout,
     EncoderLayer,
@@ -24,19 +23,6 @@ from official_bert.modeling.transformer import (
     TransformerStack,
     initializer,
 )
-
-
-class WordEmbeddings(Embeddings):
-    """Word embeddings, layer normalization and dropout; segments have no effect, and positions only in attention."""
-
-    token_type_embeddings = None
-
-    def build(self, input_shape=None):
-        self.word_embeddings = self._table("word_embeddings", self.config.vocab_size)
-        self.layer_norm.build((None, None, self.config.embedding_width))
-
-    def _positions(self, input_ids):
-        return 0
 
 
 @functools.cache
@@ -60,7 +46,7 @@ class DistanceEmbeddings(EncoderLayer):
 
     def __init__(self, config: BertConfig, *, name: str = "distances", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         self.embeddings = self.add_weight(
@@ -85,7 +71,7 @@ class DisentangledAttention(SelfAttention):
         self.distance_dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def with_distances(self, query, key, bias, training):
-        """Return the queries, scaled for a sum of three products, and the bias plus two of these: [B, N, F, T]."""
+        """Return queries scaled for a sum of three products, keys, and the bias plus two of these: [B, N, F, T]."""
         num_queries, num_keys, width = ops.shape(query)[2], ops.shape(key)[2], query.shape[3]
         rows = bucket_rows(self.config.position_buckets, self.config.max_position_embeddings)
         embedded = self.distance_dropout(self.distances.normalized(), training=training)  # [2 * buckets, D]
@@ -104,7 +90,7 @@ class DisentangledAttention(SelfAttention):
         by_position += ops.transpose(_aligned(to_queries, num_keys, num_queries), (0, 1, 3, 2))
         scale = 1 / math.sqrt(3 * width)
         bias = ops.cast(bias, "float32") + ops.cast(by_position, "float32") * scale
-        return query * (1 / math.sqrt(3)), bias
+        return query * (1 / math.sqrt(3)), key, bias
 
 
 def _aligned(scores, num_from, num_to):

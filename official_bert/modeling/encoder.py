@@ -27,9 +27,10 @@ import keras
 import optree
 from keras import ops
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.config.bert_config import FIRST, LAST, BertConfig
 from official_bert.families.family import load_class
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
+from official_bert.modeling.pooling import mean_over_positions
 from official_bert.modeling.token_model import ENCODER_SCOPE, EncoderInputs, TokenModel, complete_inputs, too_long
 from official_bert.modeling.transformer import (
     ACTIVATIONS,
@@ -114,13 +115,13 @@ class BertEncoder(TokenModel):
             raise UserError(f"config={config!r:.80} is no BertConfig; for a trained model use from_checkpoint(folder)")
         self.config = config
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
-        parts = {"embeddings": Embeddings, "stack": TransformerStack}
+        parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
         parts |= {part: load_class(path) for part, path in config.family.parts.items()}
         self.embeddings = parts["embeddings"](
             config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy
         )
         self.transformer = parts["stack"](config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
-        self.pooler = Pooler(config, dtype=self.dtype_policy)
+        self.pooler = parts["pooler"](config, dtype=self.dtype_policy)
         self.build_for_any_length()
         self.trainable = trainable  # after the sublayers exist, so that it reaches them
         if lora is not None:
@@ -202,8 +203,11 @@ class BertEncoder(TokenModel):
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         contexts = [layout.unpack(layer.context) for layer in layers]  # [B, S, D]
         last = contexts[-1]
-        # The pooled position, which can attend to all others.
-        pooled = last_token_vector(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]
+        if self.config.pooled == FIRST:
+            pooled = last[:, 0]
+        else:
+            pool = last_token_vector if self.config.pooled == LAST else mean_over_positions
+            pooled = pool(last, inputs.input_mask)
         return {
             "sequence_output": last,
             "pooled_output": self.pooler(pooled),
@@ -213,7 +217,7 @@ class BertEncoder(TokenModel):
         }
 
     def pool(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
-        """Compute only `pooled_output`, which needs the last layer at one position only.
+        """Compute only `pooled_output`, which usually needs the last layer at one position only.
 
         Arguments and result are those of `call`, except that dropout masks differ.
 
@@ -221,7 +225,7 @@ class BertEncoder(TokenModel):
           float [B, D].
         """
         inputs = complete_inputs(input_ids, input_mask, segment_ids)
-        if self.config.is_left_to_right:
+        if self.config.pooled != FIRST:
             return self(inputs, training=training)["pooled_output"]
         x, bias, layout = self._begin(inputs, training, self.transformer)
         layers = self.transformer(layout.pack(x), bias, layout=layout, first_only=True, training=training)
@@ -231,6 +235,15 @@ class BertEncoder(TokenModel):
         """Encode with the embeddings of this encoder and other layers: float [B, S, D of the stack]."""
         x, bias, layout = self._begin(inputs, training, stack)
         return layout.unpack(stack(layout.pack(x), bias, layout=layout, training=training)[-1].context)
+
+    @property
+    def head_projection(self) -> "Pooler | None":
+        """The layer from which all heads read `sequence_output`; None if they read it directly."""
+        return self.pooler if self.config.family.heads_read_pooler else None
+
+    def for_heads(self, x: Any) -> Any:
+        """Map vectors of `sequence_output`, float [..., D], to those that heads read, float [..., D]."""
+        return x if self.head_projection is None else self.head_projection(x)
 
     def _begin(self, inputs, training, stack):
         """Return the input of the first layer, float [B, S, D], the attention bias, and the layout."""
@@ -248,7 +261,7 @@ class Embeddings(EncoderLayer):
     ):
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
-        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
@@ -332,6 +345,19 @@ class RobertaEmbeddings(Embeddings):
         return super()._segments(segment_ids, training)
 
 
+class WordEmbeddings(Embeddings):
+    """Word embeddings, layer normalization and dropout; segments have no effect, and positions only in attention."""
+
+    token_type_embeddings = None
+
+    def build(self, input_shape=None):
+        self.word_embeddings = self._table("word_embeddings", self.config.vocab_size)
+        self.layer_norm.build((None, None, self.config.embedding_width))
+
+    def _positions(self, input_ids):
+        return 0
+
+
 MASKED_SCORE = -10000.0  # reference value; far below any score, and finite
 
 
@@ -365,12 +391,8 @@ class Pooler(EncoderLayer):
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs: Any):
         super().__init__(config, name=name, **kwargs)
-        self.dense = dense(
-            config.hidden_size,
-            config.initializer_range,
-            dtype=self.dtype_policy,
-            activation=ACTIVATIONS[config.family.pooler_activation],
-        )
+        activation = ACTIVATIONS[config.family.pooler_activation]
+        self.dense = dense(config.hidden_size, config, dtype=self.dtype_policy, activation=activation)
 
     def build(self, input_shape: Any = None) -> None:
         self.dense.build((None, self.config.hidden_size))

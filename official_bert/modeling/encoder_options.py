@@ -57,8 +57,7 @@ def lora_scale(model: keras.Model) -> float | None:
 def _chosen(layer: TransformerLayer, names: Sequence[str]) -> Iterator[keras.layers.Dense]:
     attention = layer.attention.self_attention
     yield from (getattr(attention, name) for name in ("query", "key", "value") if name in names)
-    if "dense" in names:
-        yield from (layer.attention.residual_output.dense, layer.intermediate.dense, layer.residual_output.dense)
+    yield from layer.dense_layers if "dense" in names else ()
 
 
 @dataclasses.dataclass(frozen=True)  # not a tuple, whose members must all be tensors or none in a Keras call

@@ -337,7 +337,7 @@ class SpanModel(EncoderModel):
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
-        x = encoded["sequence_output"]
+        x = self.encoder.for_heads(encoded["sequence_output"])
         for layer in self.lstm_layers:
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)
         logits = self.head(x)  # [B, S, 2]

@@ -36,7 +36,9 @@ class PretrainingModel(EncoderModel):
         """
         super().__init__(encoder, name=name, **kwargs)
         config = encoder.config
-        self.masked_lm = MaskedLmHead(config, *encoder.word_embeddings.shape, dtype=self.dtype_policy)
+        self.masked_lm = MaskedLmHead(
+            config, *encoder.word_embeddings.shape, projection=encoder.head_projection, dtype=self.dtype_policy
+        )
         with keras.name_scope("cls"):
             self.masked_lm.build((None, None, config.hidden_size))
             with keras.name_scope("seq_relationship"):
@@ -94,10 +96,9 @@ class ReplacedTokenModel(EncoderModel):
           **kwargs: see `keras.Model`: dtype, trainable.
         """
         super().__init__(encoder, name=name, **kwargs)
-        width, deviation = encoder.config.hidden_size, encoder.config.initializer_range
-        activation = ACTIVATIONS[encoder.config.hidden_act]
-        self.dense = dense(width, deviation, dtype=self.dtype_policy, activation=activation)
-        self.prediction = dense(1, deviation, dtype=keras.DTypePolicy("float32"), name="dense_1")
+        config, width = encoder.config, encoder.config.hidden_size
+        self.dense = dense(width, config, dtype=self.dtype_policy, activation=ACTIVATIONS[config.hidden_act])
+        self.prediction = dense(1, config, dtype=keras.DTypePolicy("float32"), name="dense_1")
         with keras.name_scope("discriminator_predictions"):
             self.dense.build((None, None, width))
             self.prediction.build((None, None, width))
@@ -201,22 +202,33 @@ def put_tokens(input_ids: Any, tokens: Any, masks: Mapping[str, Any]) -> Any:
 class MaskedLmHead(EncoderLayer):
     """Scores every wordpiece of the vocabulary at the masked positions.
 
+    It projects them first, or uses a `projection` of the encoder's.
+
     Source: BERT paper, section 3.1, task 1; the output weights are the word embeddings.
     """
 
     def __init__(
-        self, config: BertConfig, vocab_size: int, embedding_size: int, *, name: str = "predictions", **kwargs: Any
+        self,
+        config: BertConfig,
+        vocab_size: int,
+        embedding_size: int,
+        *,
+        projection: keras.layers.Layer | None = None,
+        name: str = "predictions",
+        **kwargs: Any,
     ):
         super().__init__(config, name=name, **kwargs)
-        self._vocab_size, self._embedding_size = vocab_size, embedding_size
-        activation = ACTIVATIONS[config.family.masked_lm_activation or config.hidden_act]
-        self.dense = dense(embedding_size, config.initializer_range, dtype=self.dtype_policy, activation=activation)
-        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
+        self._vocab_size, self._embedding_size, self.projection = vocab_size, embedding_size, projection
+        if projection is None:
+            activation = ACTIVATIONS[config.family.masked_lm_activation or config.hidden_act]
+            self.dense = dense(embedding_size, config, dtype=self.dtype_policy, activation=activation)
+            self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        with keras.name_scope("transform"):
-            self.dense.build((None, self.config.hidden_size))
-            self.layer_norm.build((None, self._embedding_size))
+        if self.projection is None:
+            with keras.name_scope("transform"):
+                self.dense.build((None, self.config.hidden_size))
+                self.layer_norm.build((None, self._embedding_size))
         self.output_bias = self.add_weight(
             name="output_bias", shape=(self._vocab_size,), initializer="zeros", dtype="float32", autocast=False
         )
@@ -233,7 +245,7 @@ class MaskedLmHead(EncoderLayer):
 
     def transform(self, hidden):
         """Map float [..., D] to what is multiplied with the word embeddings, [..., E]."""
-        return self.layer_norm(self.dense(hidden))
+        return self.layer_norm(self.dense(hidden)) if self.projection is None else self.projection(hidden)
 
 
 def gather_positions(sequence, positions):

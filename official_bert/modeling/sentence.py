@@ -90,7 +90,9 @@ class SentenceModel(EncoderModel):
             if len(poolings) > 1 or layers_after:
                 raise UserError(f"pooling={poolings[0]} excludes other poolings, dense layers and normalization")
             self.width = encoder.word_embeddings.shape[0]
-            self.masked_lm = MaskedLmHead(config, *encoder.word_embeddings.shape, dtype=self.dtype_policy)
+            self.masked_lm = MaskedLmHead(
+                config, *encoder.word_embeddings.shape, projection=encoder.head_projection, dtype=self.dtype_policy
+            )
             with keras.name_scope("cls"):
                 self.masked_lm.build((None, None, config.hidden_size))
         with keras.name_scope("sentence"):

@@ -231,6 +231,8 @@ class TaggingModel(EncoderModel):
     def _features(self, encoded: Mapping[str, Any]):
         """Select the tagger's input: float [B, S, K * D]."""
         features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
+        if self._feature_layers == LAST:
+            features = self.encoder.for_heads(features)
         batch_size, length = ops.shape(features)[:2]
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
 

@@ -61,19 +61,13 @@ def initializer(initializer_range: float) -> keras.Initializer:
 
 
 def dense(
-    width: int,
-    initializer_range: float,
-    *,
-    dtype: keras.DTypePolicy,
-    activation=None,
-    use_bias: bool = True,
-    name: str = "dense",
+    width: int, config: BertConfig, *, dtype: keras.DTypePolicy, activation=None, name: str = "dense"
 ) -> keras.layers.Dense:
     return keras.layers.Dense(
         width,
         activation=activation,
-        use_bias=use_bias,
-        kernel_initializer=initializer(initializer_range),
+        use_bias=config.has_biases,
+        kernel_initializer=initializer(config.initializer_range),
         dtype=dtype,
         name=name,
     )
@@ -81,26 +75,28 @@ def dense(
 
 def normalize(x, gamma, beta, epsilon: float):
     """Normalize float [..., D] in float32; `keras.ops.layer_normalization` needs more computation."""
-    x, gamma, beta = (ops.cast(tensor, "float32") for tensor in (x, gamma, beta))
+    x, gamma = (ops.cast(tensor, "float32") for tensor in (x, gamma))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-    return centered * ops.rsqrt(variance + epsilon) * gamma + beta
+    scaled = centered * ops.rsqrt(variance + epsilon) * gamma
+    return scaled if beta is None else scaled + ops.cast(beta, "float32")
 
 
 class LayerNorm(keras.layers.Layer):
     """Layer normalization, computed in float32 under every dtype policy; see `normalize`."""
 
-    def __init__(self, *, epsilon: float, name: str = LAYER_NORM_NAME, **kwargs):
+    def __init__(self, config: BertConfig, *, name: str = LAYER_NORM_NAME, **kwargs):
         """Initialize; checkpoints and weight decay depend on the default name."""
         super().__init__(name=name, **kwargs)
-        self.epsilon = epsilon
+        self.epsilon, self._has_shift = config.layer_norm_eps, config.has_biases
 
     def build(self, input_shape):
         width = (input_shape[-1],)
         # variable [D], the scale
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
-        # variable [D], the shift
-        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
+        self.beta = None
+        if self._has_shift:  # variable [D]
+            self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def call(self, x):
         """Normalize float [..., D]."""
@@ -133,9 +129,9 @@ class ResidualOutput(EncoderLayer):
     ):
         super().__init__(config, name=name, **kwargs)
         self._input_width = input_width
-        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy)
+        self.dense = dense(config.hidden_size, config, dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy, name=norm_name)
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
         self.dense.build((None, self._input_width))
@@ -154,7 +150,7 @@ class AttentionOutput(NamedTuple):
 class TransformerStack(EncoderLayer):
     """All layers in sequence, preceded by a projection of narrower embeddings."""
 
-    # whether trained variables score the distances of positions, which fused kernels of attention do not support
+    # whether attention depends on the distances of positions, which fused kernels of attention do not support
     scores_distances = False
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
@@ -165,10 +161,7 @@ class TransformerStack(EncoderLayer):
         self.embedding_hidden_mapping_in = None
         if config.embedding_width != config.hidden_size:
             self.embedding_hidden_mapping_in = dense(
-                config.hidden_size,
-                config.initializer_range,
-                dtype=self.dtype_policy,
-                name="embedding_hidden_mapping_in",
+                config.hidden_size, config, dtype=self.dtype_policy, name="embedding_hidden_mapping_in"
             )
 
     def _make_layers(self) -> "list[TransformerLayer]":
@@ -199,16 +192,20 @@ class TransformerStack(EncoderLayer):
         """Add the part that depends on positions, in families that have one, to the attention bias."""
         return bias
 
+    def _biases(self, bias) -> list:
+        """Return the attention bias of each layer."""
+        return [bias] * len(self.layers)
+
     def call(self, x, bias, *, layout, first_only=False, training=False):
         """Transform float [..., D]; return the `AttentionOutput` of each layer, without probabilities if recomputed."""
         outputs = []
-        for number, layer in enumerate(self.layers, 1):
-            is_last = number == len(self.layers)
+        for layer, of_layer in zip(self.layers, self._biases(bias), strict=True):
+            is_last = len(outputs) == len(self.layers) - 1
             options = {"layout": layout, "first_only": first_only and is_last, "training": training}
             if training and self.recompute_layers:
-                outputs.append(AttentionOutput(call_recomputed(layer, x, bias, **options), None))
+                outputs.append(AttentionOutput(call_recomputed(layer, x, of_layer, **options), None))
             else:
-                outputs.append(layer(x, bias, **options))
+                outputs.append(layer(x, of_layer, **options))
             x = outputs[-1].context
         return outputs
 
@@ -255,6 +252,11 @@ class TransformerLayer(EncoderLayer):
         self.intermediate.build()
         self.residual_output.build()
 
+    @property
+    def dense_layers(self) -> list[keras.layers.Dense]:
+        """Its linear layers, except those of queries, keys and values."""
+        return [self.attention.residual_output.dense, *self.intermediate.dense_layers, self.residual_output.dense]
+
     def call(self, x, bias, *, layout, first_only=False, training=False):
         """Transform sequences: float [..., D], in a layout; the attention bias is that of `SelfAttention`."""
         attended, probabilities = self.attention(x, bias, layout=layout, first_only=first_only, training=training)
@@ -290,7 +292,7 @@ class SelfAttention(EncoderLayer):
     def __init__(self, config: BertConfig, *, name: str = "self", **kwargs):
         super().__init__(config, name=name, **kwargs)
         self.query, self.key, self.value = (
-            dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name=projection)
+            dense(config.hidden_size, config, dtype=self.dtype_policy, name=projection)
             for projection in ("query", "key", "value")
         )
         self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
@@ -306,20 +308,20 @@ class SelfAttention(EncoderLayer):
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        query, bias = self.with_distances(query, key, bias, training)
+        query, key, bias = self.with_distances(query, key, bias, training)
         context, probabilities = layout.attend(query, key, value, bias, drop_out)
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
     def with_distances(self, query, key, bias, training):
-        """Return the queries and the attention bias, changed in families whose scores also depend on distances.
+        """Return queries, keys and the attention bias, changed in families whose scores also depend on distances.
 
         Args:
           query, key: float [B, N, F, H] and [B, N, T, H].
           bias: float [B, 1 or N, 1 or F, T].
           training: whether to apply dropout.
         """
-        del key, training
-        return query, bias
+        del training
+        return query, key, bias
 
 
 def attend(query, key, value, bias, drop_out=None):
@@ -336,15 +338,17 @@ class Intermediate(EncoderLayer):
 
     def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):
         super().__init__(config, name=name, **kwargs)
-        self.dense = dense(
-            config.intermediate_size,
-            config.initializer_range,
-            dtype=self.dtype_policy,
-            activation=ACTIVATIONS[config.hidden_act],
-        )
+        activation = ACTIVATIONS[config.hidden_act]
+        self.dense = dense(config.intermediate_size, config, dtype=self.dtype_policy, activation=activation)
+
+    @property
+    def dense_layers(self) -> list[keras.layers.Dense]:
+        """Its linear layers, all of the same width."""
+        return [self.dense]
 
     def build(self, input_shape=None):
-        self.dense.build((None, self.config.hidden_size))
+        for layer in self.dense_layers:
+            layer.build((None, self.config.hidden_size))
 
     def call(self, x):
         """Map float [..., D] to float [..., I]."""

@@ -1,4 +1,4 @@
-"""`BpeTokenizer`: RoBERTa's byte-level BPE."""
+"""`BpeTokenizer`: the byte-level BPE of RoBERTa and ModernBERT."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
 from official_bert.tokenization.hf_tokenizer import (
     BPE_FILE,
+    SPECIALS,
     TOKENIZER_FILE,
     AddedToken,
     TokenizerConfig,
@@ -40,7 +41,7 @@ _MODEL = {
     "byte_fallback": (False,),
 }
 _STEPS = {
-    "normalizer": {},
+    "normalizer": {"NFC": {}},
     "pre_tokenizer": {"ByteLevel": {"add_prefix_space": (True, False), "trim_offsets": None, "use_regex": (True,)}},
 }
 _SPACE = "\u0120"  # represents a space in a token
@@ -61,7 +62,7 @@ class _Preset(TypedDict, total=False):
 
 
 class BpeVocabulary(Vocabulary):
-    """Tokens of a byte-level BPE, and the merges that build them from bytes."""
+    """Tokens of a byte-level BPE, and the merges that build them from bytes; special tokens are RoBERTa's."""
 
     file_name = BPE_FILE
     their_file_name = TOKENIZER_FILE
@@ -81,13 +82,15 @@ class BpeVocabulary(Vocabulary):
         source: str,
         *,
         adds_prefix_space: bool,
+        composes: bool = False,
         added: Sequence[AddedToken] = (),
     ):
         super().__init__(token_to_id, source)
         self.merges = [*map(tuple, merges)]  # pairs of tokens to merge, in order of priority
         self.adds_prefix_space = adds_prefix_space  # whether text is encoded as if a space preceded it
+        self.composes = composes  # whether text is first put into the normal form NFC
         self.added = added  # found in a text before it is split into words
-        self._whole = {*NAMES.values(), *(token["content"] for token in added)}  # not made of bytes
+        self._whole = {*self.names_of_specials, *(token["content"] for token in added)}  # not made of bytes
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "BpeVocabulary":
@@ -102,7 +105,8 @@ class BpeVocabulary(Vocabulary):
             merges = [line for line in lines if line and not line.startswith("#version")]
             values = {"model": {"vocab": values, "merges": merges}, "pre_tokenizer": {"type": "ByteLevel"}}
         text_files.check_json(values, TokenizerJson, vocab_file)
-        pieces, merges, adds_prefix_space = _read_model(values, vocab_file)
+        pieces, merges, steps = _read_model(values, vocab_file)
+        adds_prefix_space = steps["ByteLevel"].get(_PREFIX_KEY, False)
         added = read_added_tokens(folder, values)
         if (model := model_folder(vocab_file)) == folder:
             said = read_tokenizer_config(folder)
@@ -118,28 +122,30 @@ class BpeVocabulary(Vocabulary):
                     f"{vocab_file}: the added token {token['content']!r:.80} has another id in the vocabulary"
                 )
         _check(vocab_file, pieces, merges)
-        takes_space = [token.get("lstrip", True) for token in added if token["content"] == NAMES[MASK]]
-        added = [complete_token(token) for token in added if token["content"] not in NAMES.values()]
-        made = cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, added=added)
+        kind = ModernBertVocabulary if CLS in pieces and NAMES[CLS] not in pieces else cls
+        specials = {special: kind.special_names.get(special, special) for special in NAMES}
+        takes_space = [token.get("lstrip", True) for token in added if token["content"] == specials[MASK]]
+        added = [complete_token(token) for token in added if token["content"] not in specials.values()]
+        composes = "NFC" in steps
+        made = kind(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space, composes=composes, added=added)
         made.mask_takes_space = all(takes_space)
         check_folder(made, values)
         return made
 
     @property
     def contents(self) -> list:
-        return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space, *self.added]
+        return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space, *self.added, *["NFC"] * self.composes]
 
     @property
     def file_content(self) -> bytes:
         """The content of a `tokenizer.json`, readable by `transformers`."""
-        cls, sep = self.ends
         space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
         added = [{"id": self.token_to_id[token["content"]], **token} for token in self.added]
         values = tokenizer_json(
             added_tokens=[*self.specials_as_added, *added],
-            normalizer=None,
+            normalizer={"type": "NFC"} if self.composes else None,
             pre_tokenizer={"type": "ByteLevel", **space, "use_regex": True},
-            post_processor={"type": "RobertaProcessing", "sep": sep, "cls": cls, **space},
+            post_processor=self._post_processor(space),
             decoder={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             model={
                 "type": "BPE",
@@ -155,6 +161,10 @@ class BpeVocabulary(Vocabulary):
         )
         return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
 
+    def _post_processor(self, space: dict[str, bool]) -> dict[str, Any]:
+        cls, sep = self.ends
+        return {"type": "RobertaProcessing", "sep": sep, "cls": cls, **space}
+
     def continues_word(self, token: str) -> bool:
         """Return True if a token continues the previous token's word: it does not begin with a space."""
         return token not in self._whole and (not token.startswith((_SPACE, "<")) or token == "<")
@@ -164,17 +174,33 @@ class BpeVocabulary(Vocabulary):
         return token if token in self._whole else _text_of(token).decode("utf-8", "replace")
 
     def joined(self, tokens: Iterable[str]) -> str:
-        """Return the text of tokens; special tokens are set off by spaces."""
-        parts = (f" {token} ".encode() if token in self._whole else _text_of(token) for token in tokens)
+        """Return the text of tokens; added tokens that are no white space are set off by spaces."""
+        parts = (
+            (token if token.isspace() else f" {token} ").encode() if token in self._whole else _text_of(token)
+            for token in tokens
+        )
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
+
+
+class ModernBertVocabulary(BpeVocabulary):
+    """Tokens of a byte-level BPE with BERT's special tokens and sequences. Source: the published `tokenizer.json`."""
+
+    other_classes = ()
+    special_names = Vocabulary.special_names
+    layout = Vocabulary.layout
+    has_segments = False
+    advice = "is this a ModernBERT vocabulary?"
+
+    def _post_processor(self, space: dict[str, bool]) -> dict[str, Any]:
+        return self.template
 
 
 class BpeTokenizer(Tokenizer):
     """Tokenizer of a byte-level BPE vocabulary: text to tokens, ids and model inputs, and back.
 
-    Text is not normalized. The `tokenizers` package splits it into words by GPT-2's rules, words into bytes, and merges
-    bytes into tokens. A space belongs to the word that follows it. Special tokens spelled out in the text are plain
-    text.
+    Text is not normalized, except to NFC if the vocabulary says so. The `tokenizers` package splits it into words by
+    GPT-2's rules, words into bytes, and merges bytes into tokens. A space belongs to the word that follows it. Special
+    tokens spelled out in the text are plain text.
     """
 
     vocabulary_class = BpeVocabulary
@@ -187,7 +213,7 @@ class BpeTokenizer(Tokenizer):
         require("tokenizers", "bpe")
         from tokenizers import AddedToken as Added
         from tokenizers import Tokenizer as Splitter
-        from tokenizers import models, pre_tokenizers
+        from tokenizers import models, normalizers, pre_tokenizers
 
         self.vocabulary = BpeVocabulary.loaded(vocab_file)
         self.vocabulary.require(UNK, CLS, SEP, PAD)
@@ -198,6 +224,8 @@ class BpeTokenizer(Tokenizer):
             raise UserError(f"{self.vocabulary.source} is not a byte-level BPE: {error}") from error
         adds_space = self.vocabulary.adds_prefix_space
         self._splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space, trim_offsets=False)
+        if self.vocabulary.composes:
+            self._splitter.normalizer = normalizers.NFC()
         self._splitter.add_tokens([Added(**token) for token in self.vocabulary.added])
         self._added = tuple(token["content"] for token in self.vocabulary.added)
 
@@ -206,7 +234,10 @@ class BpeTokenizer(Tokenizer):
         return json.loads(self.vocabulary.file_content)
 
     def _their_settings(self) -> dict[str, Any]:
-        return {_PREFIX_KEY: self.vocabulary.adds_prefix_space}
+        settings = {_PREFIX_KEY: self.vocabulary.adds_prefix_space}
+        if self.vocabulary.has_segments:
+            return settings
+        return {**settings, **SPECIALS, "model_input_names": ["input_ids", "attention_mask"]}
 
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into tokens and return their ids, without special tokens; see `Tokenizer.encode`."""
@@ -242,19 +273,19 @@ def _text_of(token: str) -> bytes:
     return bytes(_BYTES.get(character, ord("?")) for character in token)
 
 
-def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list, bool]:
-    """Return the tokens, merges and `add_prefix_space` of a `tokenizer.json`; UserError for what is not RoBERTa's."""
+def _read_model(values: TokenizerJson, path: str) -> tuple[dict[str, int], list, dict]:
+    """Return the tokens, merges and steps of a `tokenizer.json`; UserError for what is not RoBERTa's."""
     model = values["model"]
     text_files.check_json(model["vocab"], dict[str, int], path, "model.vocab")
     if "merges" not in model:
         raise UserError(f"{path} has no model.merges")
-    step = read_steps(values, _STEPS, path).get("ByteLevel")
-    if step is None:
+    steps = read_steps(values, _STEPS, path)
+    if "ByteLevel" not in steps:
         raise UserError(f"{path} has no pre_tokenizer; that of a byte-level BPE like RoBERTa's is ByteLevel")
     has_all = model["vocab"].keys() >= _BYTES.keys()  # then no text has an unknown part
     text_files.check_declared(model, _MODEL | (dict.fromkeys(_FOR_UNKNOWN) if has_all else {}), path, "model")
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-    return dict(model["vocab"]), merges, step.get(_PREFIX_KEY, False)
+    return dict(model["vocab"]), merges, steps
 
 
 def _check(path: str, pieces: dict, merges: Sequence) -> None:

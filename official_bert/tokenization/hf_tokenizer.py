@@ -186,7 +186,8 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
         return
     older = "BertProcessing" if vocabulary.layout["num_between"] == 1 else "RobertaProcessing"
     steps = [step for step in steps_of(values, "post_processor", path) if step[1].get("type") != "ByteLevel"]
-    layouts = [vocabulary.layout] + [{**vocabulary.layout, "second_segment": 0}] * (model.get("type_vocab_size") == 1)
+    has_segments = kind.has_segments and model.get("type_vocab_size") != 1
+    layouts = [vocabulary.layout] + ([] if has_segments else [{**vocabulary.layout, "second_segment": 0}])
     templates = [template_of(*vocabulary.ends, **layout) for layout in layouts]
     for place, step in steps:
         template = {key: [values[key] for values in templates] for key in templates[0]}

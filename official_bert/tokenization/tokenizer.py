@@ -293,10 +293,9 @@ class Tokenizer(abc.ABC):
     @property
     def mask_pattern(self) -> re.Pattern[str]:
         """Pattern of a masked wordpiece in a text; that of RoBERTa includes the space before it."""
-        name = self.vocabulary.name_of(MASK)
+        names = dict.fromkeys((MASK, self.vocabulary.name_of(MASK)))
         space = r"[ \t\r\n]*" if self.vocabulary.mask_takes_space else ""
-        others = rf"{space}(?:{re.escape(MASK)}|{re.escape(name)})"
-        return re.compile(re.escape(MASK) if name == MASK else others)
+        return re.compile(rf"{space}(?:{'|'.join(map(re.escape, names))})")
 
     def __len__(self) -> int:
         """Return the number of ids."""

@@ -110,6 +110,7 @@ class Vocabulary:
     marker: ClassVar[str] = CONTINUATION  # prefix of the tokens that continue a word, or of those that begin one
     special_names: ClassVar[Mapping[str, str]] = {}  # the names of special tokens, where they are not BERT's
     layout: ClassVar[Mapping[str, int]] = {"num_between": 1, "second_segment": 1}  # of sequences; see `Specials`
+    has_segments: ClassVar[bool] = True  # whether its models tell the second text of a pair by its segment
     advice: ClassVar[str] = "is this a BERT vocabulary?"  # what to do if it lacks a special token
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary", added: Sequence[AddedToken] = ()):

@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 
-from official_bert.checkpoints.safetensors import rules_of_layers, sizes_of
+from official_bert.checkpoints.safetensors import join_parts, rules_of_layers, sizes_of
 
 REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
 
@@ -54,4 +54,4 @@ def random_weights(config, architecture, num_labels):
             shape = [sizes[letter] for letter in rule.shape]
             arrays[rule.target] = rng.normal(size=shape[::-1] if rule.is_transposed else shape).astype(np.float32)
     is_bare = architecture == theirs.architectures[()]
-    return {name.removeprefix(theirs.prefix) if is_bare else name: array for name, array in arrays.items()}
+    return {name.removeprefix(theirs.prefix) if is_bare else name: array for name, array in join_parts(arrays).items()}

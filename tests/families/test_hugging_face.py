@@ -87,6 +87,36 @@ def test_the_keys_of_a_deberta_have_several_forms_and_one_meaning(read):
         read({**values, "pos_att_type": "c2p|p2c", "max_position_embeddings": 5})
 
 
+def test_the_keys_of_a_modernbert_have_two_forms_and_one_meaning(read):
+    values = {**HF, "model_type": "modernbert", "norm_eps": 1e-3, "num_attention_heads": 3}
+    values |= {"num_hidden_layers": 4, "global_attn_every_n_layers": 2}
+    config = read(values | {"global_rope_theta": 7e4, "local_rope_theta": 500, "classifier_pooling": "mean"})
+    assert (config.layer_norm_eps, config.is_global(1), config.is_global(2)) == (1e-3, False, True)
+    written = config.to_hugging_face("ModernBertModel", None)
+    assert config == read(written) == BertConfig.from_dict(config.to_dict())
+    older = ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
+    newer = {key: value for key, value in written.items() if key not in older}
+    newer["layer_types"] = types = ["full_attention", "sliding_attention"] * 2
+    newer["rope_parameters"] = {"full_attention": {"rope_theta": 7e4}, "sliding_attention": {"rope_theta": 500}}
+    assert read(newer) == config
+    for changes, message in (
+        (
+            {"layer_types": types[::-1]},
+            "layer_types is .*must be full_attention for",
+        ),
+        ({"layer_types": 3}, "layer_types is 3"),
+        ({"rope_parameters": [5]}, r"rope_parameters is \[5\]; only the rope_type 'default' is supported"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "'yarn'.*; only the rope_type 'default'"),
+        ({"embedding_dropout": 0.5}, "they must be equal"),
+        ({"mlp_bias": True}, "mlp_bias is True; only False is supported"),
+        ({"classifier_pooling": "max"}, "classifier_pooling is 'max'; it must be cls or mean"),
+        ({"local_rope_theta": 0}, "local_rope_theta is 0; it must be a number from 1"),
+        ({"num_attention_heads": 4}, "rotary positions need an even one"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(written | changes)
+
+
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
 def test_there_and_back(read, activation):
     config = BertConfig(

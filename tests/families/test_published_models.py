@@ -13,21 +13,21 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, Predictor, load_tokenizer
+from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.inference.finished_runs import find_run
 from official_bert.inference.sentence_head import find_head
-from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
 from official_bert.training.run_folder import read_labels
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights
-from tests.conftest import GOLDEN, ROOT, run_here
+from tests.conftest import GOLDEN, ROOT, run_here, slow
+from tests.tokenization.bpe_models import modernbert_json
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
 
 WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_models.json").read_text()).values()
 EXTRAS = {
-    "roberta": "[bpe]",
+    **dict.fromkeys(("roberta", "modernbert"), "[bpe]"),
     "japanese": "[japanese]",
     **dict.fromkeys(("albert", "kobert", "xlm-roberta", "camembert", "deberta"), "[sentencepiece]"),
 }
@@ -58,7 +58,7 @@ def vocabularies(tmp_path_factory):
     pieces = "".join(f"{processor.id_to_piece(index)}\n" for index in range(len(processor)))
     files["kobert"] = {"spiece.model": kobert, KOBERT_FILE: kobert, "vocab.txt": pieces.encode()}
     files["roberta"] = {name: (BPE / name).read_bytes() for name in ("vocab.json", "merges.txt")}
-    return files | {"camembert": files["xlm-roberta"]}
+    return files | {"camembert": files["xlm-roberta"], "modernbert": {"tokenizer.json": modernbert_json()}}
 
 
 def wordpieces(model, config, settings):
@@ -108,8 +108,6 @@ def publish(folder, name, vocabularies):
     for file, content in contents.items():
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(content)
-    if "model_type" in model.get("refused", ""):
-        return published, {}
     config = BertConfig.from_json_file(str(folder / config_file))
     architecture = model.get("weights", published.get("architectures", [None])[0])  # the config may name another class
     weights = random_weights(config, architecture, len(published.get("id2label", "12")))
@@ -122,12 +120,10 @@ def publish(folder, name, vocabularies):
     return published, weights
 
 
-LOADED = [name for name, model in MODELS.items() if "refused" not in model]
+SOME = [*MODELS][::6]
 
 
-@pytest.mark.parametrize(
-    "name", [*LOADED[::6], *(pytest.param(name, marks=pytest.mark.slow) for name in LOADED if name not in LOADED[::6])]
-)
+@pytest.mark.parametrize("name", [*SOME, *slow(*(name for name in MODELS if name not in SOME))])
 def test_a_published_model_loads(name, vocabularies, tmp_path):
     for package in ("fugashi", MODELS[name]["needs"]) if "needs" in MODELS[name] else ():
         pytest.importorskip(package, reason=f"needs {package}, of the extra japanese")
@@ -147,7 +143,8 @@ def test_a_published_model_loads(name, vocabularies, tmp_path):
     assert encoder.config.family.name == config["model_type"]
     assert (encoder.config.hidden_act == "gelu") == (name in ("albert-base-v2", "uncased_L-12_H-768_A-12"))
     assert all(getattr(encoder.config, key) == config[key] for key in ("layer_norm_eps", "type_vocab_size"))
-    words = next(array for name, array in weights.items() if name.endswith("word_embeddings.weight"))
+    tables = ("word_embeddings.weight", "tok_embeddings.weight")
+    words = next(array for name, array in weights.items() if name.endswith(tables))
     np.testing.assert_array_equal(encoder.word_embeddings, words)
     run = find_run(str(tmp_path))
     assert (run and run.task.name) == model.get("task")
@@ -163,14 +160,6 @@ def test_a_published_model_loads(name, vocabularies, tmp_path):
     if {"vocab.txt", "tokenizer.json"} <= model["files"].keys():  # either is enough
         (tmp_path / "vocab.txt").unlink()
         assert load_tokenizer(tmp_path).identity == tokenizer.identity
-
-
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if "refused" in model])
-def test_a_model_that_cannot_be_read_says_why(name, vocabularies, tmp_path):
-    publish(tmp_path, name, vocabularies)
-    with pytest.raises(UserError) as caught:
-        Predictor(tmp_path)
-    assert MODELS[name]["refused"] in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["klue/roberta-base", "sentence-transformers/all-mpnet-base-v2"])
@@ -211,7 +200,6 @@ def test_the_page_says_which_models_load():
     assert said.keys() == MODELS.keys() | same.keys()
     for name, (_, loads, how) in said.items():
         name = same.get(name, name)
-        is_refused = "refused" in MODELS[name]
-        assert loads.split(",")[0] == ("no" if is_refused else "yes"), name
-        extra = "" if is_refused else EXTRAS.get(MODELS[name]["vocabulary"], "")
+        assert loads.split(",")[0] == "yes", name
+        extra = EXTRAS.get(MODELS[name]["vocabulary"], "")
         assert "".join(re.findall(r"\[(?:bpe|japanese|sentencepiece)\]", how)) == extra, name

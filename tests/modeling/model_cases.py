@@ -13,6 +13,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import RobertaConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
@@ -34,6 +35,9 @@ CONFIG = BertConfig(
 ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 5, "num_hidden_groups": 2, "inner_group_num": 2})
 ROBERTA = RobertaConfig(**CONFIG.to_dict())
 MPNET = MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0})
+MODERNBERT = ModernBertConfig(
+    **{**CONFIG.to_dict(), "type_vocab_size": 0, "num_attention_heads": 3, "local_attention": 4}
+)
 DEBERTA = DebertaConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "position_buckets": 6})
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
 NARROW_POLICY = "bfloat16"  # of models exported with --export_precision=bfloat16
@@ -72,6 +76,7 @@ CASES = {
     "BertEncoder, RoBERTa": Case(_encoder(ROBERTA), float32_outputs=(0, 1)),
     "BertEncoder, MPNet": Case(_encoder(MPNET), float32_outputs=(0, 1)),
     "BertEncoder, DeBERTa": Case(_encoder(DEBERTA), float32_outputs=(0, 1)),
+    "BertEncoder, ModernBERT": Case(_encoder(MODERNBERT), float32_outputs=(0, 1)),
     "ClassificationModel": Case(_on_encoder(ClassificationModel, num_outputs=3)),
     "ClassificationModel, windows": Case(
         _on_encoder(ClassificationModel, num_outputs=3, window_length=S), ((B, 2 * S),) * 3

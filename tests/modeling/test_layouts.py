@@ -6,20 +6,26 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
+from tests.conftest import slow
 
 TOLERANCE = 1e-6
 
 
-KINDS = [BertConfig, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (MPNetConfig, DebertaConfig))]
+KINDS = [BertConfig, *slow(MPNetConfig, DebertaConfig, ModernBertConfig)]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=["bert", "mpnet", "deberta"])
+@pytest.fixture(scope="module", params=KINDS, ids=["bert", "mpnet", "deberta", "modernbert"])
 def encoders(request):
     """Encoders with the same random weights: with padding and without."""
-    own = {BertConfig: {"type_vocab_size": 2}, DebertaConfig: {"position_buckets": 6}}.get(request.param, {})
+    own = {
+        BertConfig: {"type_vocab_size": 2},
+        DebertaConfig: {"position_buckets": 6},
+        ModernBertConfig: {"local_attention": 4, "classifier_pooling": "mean"},
+    }.get(request.param, {})
     config = request.param(
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
         max_position_embeddings=20, **own,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
@@ -19,6 +20,7 @@ CONFIG = BertConfig(
 ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 8, "num_hidden_layers": 4, "num_hidden_groups": 2})
 MPNET = MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0})
 DEBERTA = DebertaConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "position_buckets": 6})
+MODERNBERT = ModernBertConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "local_attention": 4})
 IDS = np.arange(36).reshape(3, 12)
 MASK = (np.arange(12) < np.array([[12], [5], [8]])).astype(np.int32)
 WEIGHTS = np.random.default_rng(1).normal(size=24).astype(np.float32)
@@ -56,8 +58,9 @@ def loss_and_gradients(encoder, seed, compiled):
         pytest.param({"dtype": "mixed_bfloat16"}, True, marks=pytest.mark.endurance),
         ({"config": MPNET, "layout": UnpaddedLayout}, True),
         pytest.param({"config": DEBERTA, "layout": UnpaddedLayout}, True, marks=pytest.mark.endurance),
+        pytest.param({"config": MODERNBERT, "layout": UnpaddedLayout}, True, marks=pytest.mark.endurance),
     ],
-    ids=["eager", "shared layers", "bfloat16", "relative positions, unpadded", "distances, unpadded"],
+    ids=["eager", "shared layers", "bfloat16", "relative positions", "distances", "rotary positions"],
 )
 def test_losses_and_gradients_stay_the_same(options, compiled):
     plain, recomputed = encoder_of(**options), encoder_of(**options, recompute_layers=True)

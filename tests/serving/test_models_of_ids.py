@@ -18,6 +18,7 @@ from official_bert.config.sentence_modules import Prompts
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.inference.finished_runs import load_export
 from official_bert.inference.predictor import Predictor
@@ -156,7 +157,7 @@ TEXTS = {
     "pretraining": [("the [MASK] is [MASK]",), ("no mask",), ("[MASK] " * 40,)],
 }
 MODELS = {
-    "multiple choice": CONFIG,
+    "multiple choice": ModernBertConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "local_attention": 8}),
     "question answering": DebertaConfig(
         **{**CONFIG.to_dict(), "hidden_act": "gelu_erf", "type_vocab_size": 0, "position_buckets": 8}
     ),

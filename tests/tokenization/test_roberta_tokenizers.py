@@ -14,6 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from official_bert.families.bert import CamembertConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.family import load_family
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -24,6 +25,7 @@ from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokeniz
 from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, DebertaTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
 from tests.conftest import slow
+from tests.tokenization.bpe_models import modernbert_json
 from tests.tokenization.sentencepiece_models import (
     FAIRSEQ,
     as_tokenizer_json,
@@ -211,6 +213,39 @@ def test_tokens_added_to_a_bpe_are_those_of_tokenizers(bpe, expected, tmp_path):
         assert tokenizer.encode(text) == copy.encode(text) == older.encode(text) == ids, text
         assert tokenizer.encode_with_offsets(text).ids == ids
     assert tokenizer([("the <e1>", "smith")])["input_ids"][0].tolist() == theirs.encode("the <e1>", "smith").ids
+
+
+def test_the_ids_of_a_modernbert_are_those_of_tokenizers(expected, tmp_path):
+    from tokenizers import Tokenizer
+
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(modernbert_json())
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    theirs, tokenizer = Tokenizer.from_file(str(path)), load_tokenizer(tmp_path)
+    values = json.loads(tokenizer.vocabulary.file_content)
+    path.write_text(json.dumps(values))
+    settings = tokenizer.to_hugging_face(load_family("modernbert"), 64)
+    assert (settings["tokenizer_class"], settings["pad_token"]) == ("PreTrainedTokenizerFast", "[PAD]")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert load_tokenizer(tmp_path).identity == tokenizer.identity
+    written = Tokenizer.from_file(str(path))
+    texts = ["cafe\u0301s  of\u00a0   the\n\n      \t  smith", "<|endoftext|>a |||IP_ADDRESS||| [unused0]", "  two"]
+    texts += [unicodedata.normalize("NFD", text) for text in expected["texts"]] + expected["texts"]
+    for text in [*texts, *random_texts(random.Random(4), 200)]:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        encoding = tokenizer.encode_with_offsets(text)
+        assert tokenizer.encode(text) == encoding.ids == written.encode(text, add_special_tokens=False).ids == ids, text
+        assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
+        assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False).strip(" ") or "|" in text, text
+    pair, joined = tokenizer([("the smith", " iron")]), theirs.encode("the smith", " iron")
+    assert [pair[name][0].tolist() for name in ("input_ids", "segment_ids")] == [joined.ids, joined.type_ids]
+    masked = [tokenizer.encode(part) for part in tokenizer.mask_pattern.split("the [MASK] iron")]
+    assert theirs.encode("the [MASK] iron").ids[1:-1] == [*masked[0], tokenizer.mask_id, *masked[1]]
+    assert tokenizer.mask_id not in tokenizer.encode("the [MASK] iron")  # spelled out, it is plain text
+    for part in values["post_processor"]["pair"][3:]:
+        next(iter(part.values()))["type_id"] = 0  # segments have no effect
+    path.write_text(json.dumps(values))
+    assert load_tokenizer(tmp_path).identity == tokenizer.identity
 
 
 @pytest.mark.parametrize("kind", [XlmRobertaTokenizer, *slow(CamembertTokenizer)])

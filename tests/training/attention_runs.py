@@ -11,6 +11,7 @@ import numpy as np
 from official_bert.families.albert import AlbertConfig
 from official_bert.families.bert import RobertaConfig
 from official_bert.families.deberta import DebertaConfig
+from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout
@@ -22,6 +23,9 @@ MASK = np.array([[1] * S, [1] * 4 + [0] * 3, [1, 0, 1, 0, 0, 1, 1], [0, 0, 1, 1,
 IDS = np.random.default_rng(1).integers(2, V, MASK.shape)
 BERT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 SMALL = {**BERT.to_dict(), "num_hidden_layers": 1}
+MODERNBERT = ModernBertConfig(
+    **SMALL | {"type_vocab_size": 0, "num_attention_heads": 3, "num_hidden_layers": 2, "local_attention": 4}
+)
 dot_product_attention = jax.nn.dot_product_attention
 
 
@@ -100,5 +104,6 @@ if __name__ == "__main__":
             check_same(dataclasses.replace(BERT, attention_direction="left_to_right"), recompute_layers=True)
             check_same(RobertaConfig(**SMALL))
             check_same(AlbertConfig(**SMALL, embedding_size=5))
+            check_same(MODERNBERT, is_fused=False)
             check_same(DebertaConfig(**SMALL | {"type_vocab_size": 0, "position_buckets": 6}), is_fused=False)
     check_kernels()

@@ -132,6 +132,22 @@ DEBERTA_HEADS = {
     "ForMultipleChoice": {"cls_dropout": 0.0},
 }
 FAMILIES["deberta-v2"] = ("DebertaV2", DEBERTA, DEBERTA_HEADS)
+MODERNBERT = {name: value for name, value in SIZES.items() if not name.endswith("prob")} | {
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "local_attention": 6,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "cls_token_id"), 1),
+    **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+}
+MODERNBERT_HEADS = {
+    "Model": {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}},
+    "ForMaskedLM": {"norm_eps": 1e-3},
+    "ForSequenceClassification": {"num_labels": 3, "classifier_pooling": "mean"},
+    "ForTokenClassification": {"num_labels": 5, "global_attn_every_n_layers": 2},
+    "ForQuestionAnswering": {"hidden_activation": "relu"},
+    "ForMultipleChoice": {"max_position_embeddings": 32},
+}
+FAMILIES["modernbert"] = ("ModernBert", MODERNBERT, MODERNBERT_HEADS)
 LENGTHS = (9, 5, 7, 2)  # multiplied in models with more positions
 RATE, NUM_STEPS = 0.02, 10
 
@@ -175,7 +191,8 @@ def make(model, folder):
 def make_inputs(model):
     config, random = model.config, np.random.default_rng(7)
     lengths = np.array(LENGTHS) * (config.max_position_embeddings // 16)
-    if type(model).__name__ == "DebertaV2ForQuestionAnswering":  # padding is in its loss, but attends to nothing there
+    # Padding is in this loss, but these attend to nothing there.
+    if type(model).__name__ in ("DebertaV2ForQuestionAnswering", "ModernBertForQuestionAnswering"):
         lengths[:] = max(lengths)
     mask = np.arange(max(lengths)) < lengths[:, None]
     ids = np.where(mask, random.integers(5, config.vocab_size, mask.shape), config.pad_token_id)

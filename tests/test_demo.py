@@ -27,6 +27,7 @@ def test_the_files_are_made_again_byte_for_byte(program, names, tmp_path):
     assert filecmp.cmpfiles(program.parent, tmp_path, names, shallow=False)[0] == list(names)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
     flags = {"input_file": CORPUS / "train.txt", "vocab_file": tmp_path / "vocab.txt", "vocab_size": 1200}
     result = run_cold("build_vocab", **flags)
@@ -49,6 +50,7 @@ def test_the_data_of_the_package_is_that_of_the_repository(tmp_path):
         assert not (tmp_path / path).is_symlink() and (tmp_path / path).read_bytes() == (ROOT / path).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_failing_step_stops_the_demo(tmp_path, monkeypatch):
     monkeypatch.setenv(KILL_AT_VARIABLE, "write vocab.txt:1")
     result = run_script("demo", output_dir=tmp_path / "new")

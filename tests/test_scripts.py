@@ -128,6 +128,7 @@ class TestCreatePretrainingData:
         assert os.listdir(tmp_path) == ["out.tfrecord"]
 
 
+@pytest.mark.slow
 def test_a_pipe_carries_features_and_nothing_else(files_of_model):
     flags = {"input_file": "-", "output_file": "-", "layers": "-1", "max_seq_length": 64, "pooling": "cls"}
     piped = b"the town\nthe harbour ||| woke\n"

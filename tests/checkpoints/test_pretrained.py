@@ -157,6 +157,7 @@ def test_models_load_the_heads_that_are_there_and_name_the_others(released, capl
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     ["new/folder", *(pytest.param(f"new/model.{end}", marks=pytest.mark.slow) for end in ("ckpt-3", "safetensors"))],

@@ -60,6 +60,7 @@ ORDERED = {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "d
 THREADS = {"beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -106,6 +107,7 @@ def test_the_summary_is_that_of_sharded_sampling(flags, tmp_path):
     assert [line.split("INFO")[1] for line in result.errors.splitlines() if "documents gave" in line] == [summary]
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_in_one_line(flags, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo \xff\n")
     (tmp_path / "blank.txt").write_text("\n \n")

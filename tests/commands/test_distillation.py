@@ -212,6 +212,7 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
     assert float(losses["cosine"].total) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_path, model_dir):
     def refuse(changes, *parts):
         assert_refused("run_pretraining", {**pretraining, **changes}, *parts)

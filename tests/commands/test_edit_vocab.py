@@ -39,6 +39,7 @@ def assert_same_outputs(flags, text):
     assert_same_arrays(outputs, same_outputs)
 
 
+@pytest.mark.slow
 def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
     result = run_script("edit_checkpoint", **flags, num_new_tokens=3)
     assert result.code == 0, result

@@ -21,7 +21,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import json_lines
-from tests.conftest import prints_error, run_here, run_script, script_command, script_environment, slow
+from tests.conftest import prints_error, run_here, run_script, script_command, script_environment
 from tests.exports import TOLERANCE, predicted
 
 TEXTS = ["the baker woke .", "the town", "a harbour " * 30]
@@ -139,10 +139,8 @@ CASES = {
 }
 
 
-OF_CLASSIFIERS = [name for name, case in CASES.items() if case[0] in ("several", "score")]
-
-
-@pytest.mark.parametrize("case", [*OF_CLASSIFIERS, *slow(*(name for name in CASES if name not in OF_CLASSIFIERS))])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, eager, tmp_path, case, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, file, content, flags, ids, texts, columns = CASES[case]

@@ -78,6 +78,7 @@ def other_architecture(settings, tmp_path, **changes):
     return str(tmp_path / "other.json")
 
 
+@pytest.mark.slow
 def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     before = bytes_in(resumed["output_dir"])
     elsewhere = tmp_path / "elsewhere"

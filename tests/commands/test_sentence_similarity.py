@@ -61,6 +61,7 @@ def cosine(first, second):
     return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "layers"), [("mean", "-1"), pytest.param("max_no_special", "-1,-3", marks=pytest.mark.slow)]
 )

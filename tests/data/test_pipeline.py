@@ -241,6 +241,7 @@ def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, 
     assert num_filled <= (num_replicas - 1 if lengths else 1) * len(LENGTHS)
 
 
+@pytest.mark.slow
 def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_paths):
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     for numbers_read in (range(3, 10), range(9, 15), range(20, NUM_RECORDS), range(1)):
@@ -252,9 +253,10 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_pat
 
 
 # Bytes for three batches of records, for one, and for less than one record.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_fitting", "lengths"),
-    [(12, LENGTHS), (0.5, LENGTHS), *slow((4, LENGTHS), (0.5, None))],
+    [(12, LENGTHS), (0.5, LENGTHS), (4, LENGTHS), (0.5, None)],
 )
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
     monkeypatch.setattr(pipeline, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))

@@ -64,6 +64,7 @@ def test_wordpieces_and_words_are_those_of_the_texts(read, tokenizer):
     assert not all(begins)
 
 
+@pytest.mark.slow
 def test_a_word_that_looks_like_a_continuation_is_a_word(files_of_model, bert_config):
     tokenizer = FullTokenizer(files_of_model["vocab_file"], do_lower_case=False, basic_tokenize=False)
     view = AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"])("the ##s [MASK] town")

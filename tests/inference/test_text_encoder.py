@@ -175,6 +175,7 @@ def test_windows_do_not_change_short_texts(unpadded, tokenizer):
         np.testing.assert_array_equal(found.vectors, other.vectors)
 
 
+@pytest.mark.slow
 def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     num_read = 0
 

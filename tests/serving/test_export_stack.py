@@ -15,7 +15,6 @@ from official_bert.options.groups import export_parts
 from official_bert.serving import export_stack
 from official_bert.serving.export_stack import ExportStack
 from official_bert.support.errors import UserError
-from tests.conftest import slow
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
@@ -64,7 +63,8 @@ def test_parts_give_the_same_numbers(num_parts, config, scores, monkeypatch):
     assert len(encoder.weights) == num_weights == len(encoder.checkpoint_variables())
 
 
-@pytest.mark.parametrize("dtype", ["float32", *slow("bfloat16")])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_call_gives_the_same_bits(dtype):
     sizes = {"hidden_size": 192, "num_hidden_layers": 4, "intermediate_size": 768, "max_position_embeddings": 32}
     config = dataclasses.replace(CONFIG, **sizes)

@@ -239,6 +239,7 @@ def classification(examples, signature_name="", context=None):
     return request
 
 
+@pytest.mark.slow
 def test_classes_equal_those_of_the_predictor_and_of_rest(server, stub, signatures, export_dir):
     expected = Predictor(export_dir)(PAIRS)
     result = stub.Classify(classification(TEXT_EXAMPLES), timeout=60).result

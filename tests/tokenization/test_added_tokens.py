@@ -13,7 +13,6 @@ from official_bert.tokenization import FullTokenizer, Vocabulary, characters, lo
 from official_bert.tokenization.full_tokenizer import is_of_word
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, name_of_copy
-from tests.conftest import slow
 from tests.tokenization.hard_texts import PRESPLIT, SCRIPTS, UNCASED, random_text
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -79,7 +78,8 @@ def test_ids_are_those_of_tokenizers(settings):
     assert compared > 300
 
 
-@pytest.mark.parametrize("settings", [UNCASED, *slow(PRESPLIT)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [UNCASED, PRESPLIT], ids=str)
 def test_the_graph_finds_the_same_tokens(settings):
     tokenizer, _ = make(settings, seed=0)
     graph = GraphTokenizer(tokenizer)

@@ -176,7 +176,8 @@ def test_every_single_character(tmp_path, settings):
     pair.assert_same(f"a{'b a'.join(shown[start : start + 16])}b" for start in range(0, len(shown), 16))
 
 
-@pytest.mark.parametrize("num_wordpieces", [*slow(1), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_wordpieces", [1, 3])
 def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
     texts = as_bytes(BEGINNINGS)
     for pair in (word_pair, letters_pair):
@@ -218,6 +219,7 @@ def test_long_words(word_pair):
         word_pair.assert_same(texts)
 
 
+@pytest.mark.slow
 def test_awkward_vocabularies(tmp_path):
     wordpieces = ["##", "#", "##a", "a", "aa", "##aaa", "a" * 33, "", "b\x0cc", "[unused1]", "##\u0301e"]
     pair = Pair(write_vocabulary(tmp_path / "vocab.txt", wordpieces), CASED)
@@ -227,6 +229,7 @@ def test_awkward_vocabularies(tmp_path):
     nothing.assert_same([*SCRIPTS, "[UNK]", ""])
 
 
+@pytest.mark.slow
 def test_words_that_are_taken_as_they_are(tmp_path):
     long = "ab" * 150  # longer than allowed, unless the vocabulary contains it
     wordpieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ"]

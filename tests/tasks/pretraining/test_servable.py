@@ -115,6 +115,7 @@ def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_fil
     assert mask == Predictor(tmp_path, vocab_file=vocab_file, **text)("\u2603 [MASK]")[0]  # both are [UNK]
 
 
+@pytest.mark.slow
 def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
     bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
     model, tokenizer = (

@@ -89,6 +89,7 @@ def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
     assert len(np.unique(rows, axis=0)) > 0.99 * num_sharded  # every copy has its own pairs and masks
 
 
+@pytest.mark.slow
 def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, many_parts):
     """Each file has a unique word; a random second part has that of any other document."""
     words = [line for line in open(vocab_file).read().split() if re.fullmatch("[a-z]{4,}", line)][:3]

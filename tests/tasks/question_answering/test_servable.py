@@ -151,6 +151,7 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
     return found, len(windows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lengths", "version_2"),
     [
@@ -249,6 +250,7 @@ def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
     assert ask_chooser(("what?", context))[0].text == "rain"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_chooser, config, tokenizer, version_2):
     chooser.choose({"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})

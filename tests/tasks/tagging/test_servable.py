@@ -112,6 +112,7 @@ def table_of(sentences):
 EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, pytest.param(24, marks=pytest.mark.slow)])
 
 
+@pytest.mark.slow
 @EVERY_LENGTH
 def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab_file, max_seq_length):
     rng = random.Random(max_seq_length)
@@ -195,6 +196,7 @@ def asked_eagerly(servable):
     return Predictor.from_servable(servable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tags", [*(pytest.param(tags, marks=pytest.mark.slow) for tags in TAG_SETS[1:]), TAG_SETS[0]], ids=" ".join
 )
@@ -235,6 +237,7 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     assert num_entities > 100
 
 
+@pytest.mark.slow
 def test_tags_that_mark_no_entities_give_none(config, tokenizer):
     tags = ("NN", "B-PER", "O")
     model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
@@ -264,6 +267,7 @@ def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenize
     assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts", [[], [""], [" \t\n"], ["", " ", ""], [b"\xff"], ["", "the", " "]], ids=lambda texts: repr(texts)
 )
@@ -320,6 +324,7 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
             functions[name](**{key: tf.constant(values) for key, values in inputs.items()})
 
 
+@pytest.mark.slow
 def test_sentences_that_are_split_get_the_same_tags(signatures_for):
     rng = random.Random(8)
     functions = signatures_for(5)

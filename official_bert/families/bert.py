@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig
 from official_bert.families.family import (
@@ -15,6 +15,7 @@ from official_bert.families.family import (
     dense,
     encoder_rules,
     layer_norm,
+    layer_rules,
     masked_lm_head,
     output,
     projection,
@@ -67,8 +68,6 @@ class DistilBertConfig(BertConfig):
     type_vocab_size: int = 0
 
 
-_LAYER, _HF_LAYER = "bert/encoder/layer_{}", "distilbert.transformer.layer.{}"
-
 DISTILBERT_FAMILY = Family(
     name=DistilBertConfig.family_name,
     title="a DistilBERT",
@@ -94,14 +93,11 @@ DISTILBERT_FAMILY = Family(
                 Rule("bert/embeddings/word_embeddings", "distilbert.embeddings.word_embeddings.weight", "VD"),
                 Rule("bert/embeddings/position_embeddings", "distilbert.embeddings.position_embeddings.weight", "SD"),
                 *layer_norm("bert/embeddings/LayerNorm", "distilbert.embeddings.LayerNorm"),
-                *dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.q_lin", "DD"),
-                *dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.k_lin", "DD"),
-                *dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.v_lin", "DD"),
-                *dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.out_lin", "DD"),
-                *layer_norm(f"{_LAYER}/attention/output/LayerNorm", f"{_HF_LAYER}.sa_layer_norm"),
-                *dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.ffn.lin1", "DI"),
-                *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.ffn.lin2", "ID"),
-                *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output_layer_norm"),
+                *layer_rules(
+                    "distilbert.transformer.layer.{}",
+                    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm "
+                    "ffn.lin1 ffn.lin2 output_layer_norm",
+                ),
             ),
             "masked-LM head": masked_lm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
             **task_heads(),
@@ -227,46 +223,56 @@ class CamembertConfig(RobertaConfig):
     family_name: ClassVar[str] = "camembert"
 
 
-def _family(title: str, config_class: type, classes: str, tokenizer: str, vocab_size: int) -> Family:
-    """Make a family; `classes` is the prefix of its class names in `transformers`."""
+_TOKENIZERS = "official_bert.tokenization"
+
+
+def roberta_family(
+    title: str, config_class: type, classes: str, tokenizer: str, vocab_size: int, **theirs: Any
+) -> Family:
+    """Make a family with RoBERTa's embeddings and heads.
+
+    `classes` is the prefix of its class names in `transformers`; `theirs` are the differences of its `HuggingFace`:
+    `prefix`, further `fixed` keys, the rules of its `encoder`, and other fields.
+    """
+    prefix, fixed = theirs.pop("prefix", "roberta."), theirs.pop("fixed", {})
+    encoder = theirs.pop("encoder", None) or encoder_rules("roberta")
+    fields = {
+        "defaults": {"vocab_size": vocab_size, "type_vocab_size": 2, "hidden_act": "gelu"},
+        "tokenizer_class": f"{classes}Tokenizer",
+        **theirs,
+    }
     return Family(
         name=config_class.family_name,
         title=title,
         config_class=config_class,
-        tokenizer=tokenizer,
+        tokenizer=f"{_TOKENIZERS}.{tokenizer}",
         parts={"embeddings": "official_bert.modeling.encoder.RobertaEmbeddings"},
         masked_lm_activation="gelu_erf",
         hugging_face=HuggingFace(
-            defaults={"vocab_size": vocab_size, "type_vocab_size": 2, "hidden_act": "gelu"},
-            fixed={**FIXED, "pad_token_id": RobertaConfig.first_position - 1},
-            tokenizer_class=f"{classes}Tokenizer",
-            prefix="roberta.",
+            fixed={**FIXED, "pad_token_id": RobertaConfig.first_position - 1, **fixed},
+            prefix=prefix,
             parts={
-                "encoder": encoder_rules("roberta"),
-                "pooler": dense("bert/pooler/dense", "roberta.pooler.dense", "DD"),
+                "encoder": encoder,
+                "pooler": dense("bert/pooler/dense", f"{prefix}pooler.dense", "DD"),
                 "masked-LM head": masked_lm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
                 **task_heads("classifier.out_proj"),
             },
             poolers={"classifier": dense("bert/pooler/dense", "classifier.dense", "DD")},
             left_out=("cls/seq_relationship/",),
             tied={
-                "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+                "lm_head.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
                 "lm_head.decoder.bias": "lm_head.bias",
             },
             architectures=architectures(classes),
+            **fields,
         ),
     )
 
 
-_TOKENIZERS = "official_bert.tokenization"
-ROBERTA = _family("a RoBERTa", RobertaConfig, "Roberta", f"{_TOKENIZERS}.bpe_tokenizer.BpeTokenizer", 50265)
-XLM_ROBERTA = _family(
-    "an XLM-RoBERTa",
-    XlmRobertaConfig,
-    "XLMRoberta",
-    f"{_TOKENIZERS}.sentencepiece_tokenizer.XlmRobertaTokenizer",
-    30522,
+ROBERTA = roberta_family("a RoBERTa", RobertaConfig, "Roberta", "bpe_tokenizer.BpeTokenizer", 50265)
+XLM_ROBERTA = roberta_family(
+    "an XLM-RoBERTa", XlmRobertaConfig, "XLMRoberta", "sentencepiece_tokenizer.XlmRobertaTokenizer", 30522
 )
-CAMEMBERT = _family(
-    "a CamemBERT", CamembertConfig, "Camembert", f"{_TOKENIZERS}.sentencepiece_tokenizer.CamembertTokenizer", 30522
+CAMEMBERT = roberta_family(
+    "a CamemBERT", CamembertConfig, "Camembert", "sentencepiece_tokenizer.CamembertTokenizer", 30522
 )

@@ -13,6 +13,7 @@ from official_bert.families.family import (
     architectures,
     dense,
     layer_norm,
+    layer_rules,
     masked_lm_head,
     task_heads,
 )
@@ -78,7 +79,6 @@ class _Keys(HuggingFace):
 
 
 _KINDS = ["p2c", "c2p"]
-_LAYER, _HF_LAYER = "bert/encoder/layer_{}", "deberta.encoder.layer.{}"
 _CLASSIFIER_POOLER = dense("bert/pooler/dense", "pooler.dense", "DD")
 # What is supported, and the meaning of missing keys, in which it is something else.
 _SUPPORTED = {
@@ -127,14 +127,12 @@ DEBERTA_FAMILY = Family(
                 *layer_norm("bert/embeddings/LayerNorm", "deberta.embeddings.LayerNorm"),
                 Rule("bert/encoder/distances/embeddings", "deberta.encoder.rel_embeddings.weight", "RD"),
                 *layer_norm("bert/encoder/distances/LayerNorm", "deberta.encoder.LayerNorm"),
-                *dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.self.query_proj", "DD"),
-                *dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.self.key_proj", "DD"),
-                *dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.self.value_proj", "DD"),
-                *dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.output.dense", "DD"),
-                *layer_norm(f"{_LAYER}/attention/output/LayerNorm", f"{_HF_LAYER}.attention.output.LayerNorm"),
-                *dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.intermediate.dense", "DI"),
-                *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense", "ID"),
-                *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output.LayerNorm"),
+                *layer_rules(
+                    "deberta.encoder.layer.{}",
+                    "attention.self.query_proj attention.self.key_proj attention.self.value_proj "
+                    "attention.output.dense attention.output.LayerNorm "
+                    "intermediate.dense output.dense output.LayerNorm",
+                ),
             ),
             "masked-LM head": masked_lm_head(
                 "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"

@@ -170,22 +170,33 @@ def architectures(prefix: str, **others: tuple[str, ...]) -> dict[tuple[str, ...
     return {of_class: prefix + name for name, of_class in heads.items()}
 
 
+_OF_LAYER = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense")
+_OF_LAYER += ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm")
+_SHAPES_OF_LAYER = ("DD", "DD", "DD", "DD", "D", "DI", "ID", "D")
+
+
+def layer_rules(hf_layer: str, hf_names: str) -> tuple[Rule, ...]:
+    """Return the rules of transformer layers; `hf_names` are separated by spaces, in the order of `_OF_LAYER`."""
+    rules: tuple[Rule, ...] = ()
+    for name, shape, hf_name in zip(_OF_LAYER, _SHAPES_OF_LAYER, hf_names.split(), strict=True):
+        of_kind = layer_norm if shape == "D" else dense
+        rules += of_kind(f"bert/encoder/layer_{{}}/{name}", f"{hf_layer}.{hf_name}", shape)
+    return rules
+
+
 def encoder_rules(prefix: str) -> tuple[Rule, ...]:
     """Return the rules of an encoder with BERT's tensor names after a prefix."""
-    embeddings, layer, hf_layer = f"{prefix}.embeddings", "bert/encoder/layer_{}", f"{prefix}.encoder.layer.{{}}"
+    embeddings, attention = f"{prefix}.embeddings", "attention.self"
     return (
         Rule("bert/embeddings/word_embeddings", f"{embeddings}.word_embeddings.weight", "VE"),
         Rule("bert/embeddings/token_type_embeddings", f"{embeddings}.token_type_embeddings.weight", "TE"),
         Rule("bert/embeddings/position_embeddings", f"{embeddings}.position_embeddings.weight", "SE"),
         *layer_norm("bert/embeddings/LayerNorm", f"{embeddings}.LayerNorm", "E"),
-        *dense(f"{layer}/attention/self/query", f"{hf_layer}.attention.self.query", "DD"),
-        *dense(f"{layer}/attention/self/key", f"{hf_layer}.attention.self.key", "DD"),
-        *dense(f"{layer}/attention/self/value", f"{hf_layer}.attention.self.value", "DD"),
-        *dense(f"{layer}/attention/output/dense", f"{hf_layer}.attention.output.dense", "DD"),
-        *layer_norm(f"{layer}/attention/output/LayerNorm", f"{hf_layer}.attention.output.LayerNorm"),
-        *dense(f"{layer}/intermediate/dense", f"{hf_layer}.intermediate.dense", "DI"),
-        *dense(f"{layer}/output/dense", f"{hf_layer}.output.dense", "ID"),
-        *layer_norm(f"{layer}/output/LayerNorm", f"{hf_layer}.output.LayerNorm"),
+        *layer_rules(
+            f"{prefix}.encoder.layer.{{}}",
+            f"{attention}.query {attention}.key {attention}.value attention.output.dense attention.output.LayerNorm "
+            "intermediate.dense output.dense output.LayerNorm",
+        ),
     )
 
 

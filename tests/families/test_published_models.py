@@ -16,6 +16,7 @@ import tokenizers
 from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
+from official_bert.families.family import FAMILIES
 from official_bert.inference.finished_runs import find_run
 from official_bert.inference.sentence_head import find_head
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
@@ -160,6 +161,26 @@ def test_a_published_model_loads(name, vocabularies, tmp_path):
     if {"vocab.txt", "tokenizer.json"} <= model["files"].keys():  # either is enough
         (tmp_path / "vocab.txt").unlink()
         assert load_tokenizer(tmp_path).identity == tokenizer.identity
+
+
+PROGRAMS = re.findall(r"^# (\S+).*\n((?:(?!#|```).+\n)+)", (ROOT / "docs" / "models.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[title for title, _ in PROGRAMS])
+def test_the_programs_of_the_page_run(program, vocabularies, tmp_path, monkeypatch, capsys):
+    (name,) = re.findall(r'Predictor\("(.+?)"\)', program)
+    (tmp_path / name).mkdir(parents=True)
+    publish(tmp_path / name, name, vocabularies)
+    monkeypatch.chdir(tmp_path)
+    exec(f"from official_bert import Predictor\n{program}", {})
+    assert capsys.readouterr().out.strip() not in ("", "[]")
+
+
+def test_the_page_has_a_program_for_each_family():
+    models = [re.findall(r'Predictor\("(.+?)"\)', program)[0] for _, program in PROGRAMS]
+    kinds = [json_files(MODELS[name])["config.json"]["model_type"] for name in models]
+    assert sorted(kinds) == sorted(FAMILIES)
 
 
 @pytest.mark.parametrize("name", ["klue/roberta-base", "sentence-transformers/all-mpnet-base-v2"])

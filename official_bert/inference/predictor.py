@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +17,11 @@ from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.options import HYPOTHESIS
 from official_bert.tasks.multiple_choice.reader import CHOICES, joined_choices
 from official_bert.tasks.sentence_encoder.reader import VECTORS
-from official_bert.tokenization.sequences import batches_by_length
+from official_bert.tokenization.sequences import BATCH_SIZE, compute_by_length
 
 if TYPE_CHECKING:
     from official_bert.serving.servable import Servable
 
-_BATCH_SIZE = 32
 _NUM_SPECIALS = 4  # maximum number of positions of a pair that are not of its texts
 _NO_TASK = (
     "this is an encoder without a task, or with a classifier, but without its labels.json, so it cannot predict; "
@@ -157,7 +156,7 @@ class Predictor:
         rows = [
             _row(self._model.text_names, number, text, self._model.takes_one_text) for number, text in enumerate(texts)
         ]
-        return self._results(rows, self._model.results, _BATCH_SIZE)
+        return self._results(rows, self._model.results, BATCH_SIZE)
 
     def classify(
         self,
@@ -186,7 +185,7 @@ class Predictor:
         _check_is_list(texts)
         if self.task != "classification" or len(self.text_names) < 2:
             raise UserError("labels need a classifier of pairs, trained on entailment, such as MNLI's")
-        answer = functools.partial(self._results, batch_size=_BATCH_SIZE)
+        answer = functools.partial(self._results, batch_size=BATCH_SIZE)
         return zero_shot.classify(answer, list(texts), labels, hypothesis, multi_label=multi_label)
 
     def _results(
@@ -203,14 +202,13 @@ class Predictor:
             most = self._model.config.most_sequences(num_positions)
             return max(min(batch_size, most, MOST_CELLS // num_characters), 1)
 
-        results: list[Any] = [None] * len(rows)
-        for batch in batches_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows):
-            columns = zip(*(rows[row] for row in batch), strict=True)
-            texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
-            found = read(self._model.answer(texts))
-            for row, result in zip(batch, found, strict=True):
-                results[row] = result
-        return results
+        def found(batches: list[list[int]]) -> Iterator[list[Any]]:
+            for batch in batches:
+                columns = zip(*(rows[row] for row in batch), strict=True)
+                texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
+                yield read(self._model.answer(texts))
+
+        return compute_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows, found)
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
         """Predict records in the format that runs of this model's task write.
@@ -227,15 +225,19 @@ class Predictor:
         """
         if self.task is None:
             raise UserError(_NO_TASK)
-        results, size = [], min(_BATCH_SIZE, self._model.config.most_sequences(self._model.num_positions))
-        for start in range(0, len(records), size):
-            arrays = self._model.answer_records(list(records[start : start + size]))
-            if set(arrays) == set(self._model.outputs[TEXT]):
-                results += self._model.results(arrays)
-            else:
-                num_records = len(records[start : start + size])
-                results += [{name: values[row] for name, values in arrays.items()} for row in range(num_records)]
-        return results
+
+        def most_rows(num_positions: int) -> int:
+            return min(BATCH_SIZE, self._model.config.most_sequences(num_positions))
+
+        def found(batches: list[list[int]]) -> Iterator[list[Any]]:
+            for batch in batches:
+                arrays = self._model.answer_records([records[row] for row in batch])
+                if set(arrays) == set(self._model.outputs[TEXT]):
+                    yield self._model.results(arrays)
+                else:
+                    yield [{name: values[row] for name, values in arrays.items()} for row in range(len(batch))]
+
+        return compute_by_length([self._model.num_positions] * len(records), most_rows, found)
 
     def embed(
         self,
@@ -243,7 +245,7 @@ class Predictor:
         *,
         pooling: str | None = None,
         max_seq_length: int | None = None,
-        batch_size: int = _BATCH_SIZE,
+        batch_size: int = BATCH_SIZE,
     ) -> np.ndarray:
         """Compute a vector for each text with the encoder.
 

@@ -23,24 +23,23 @@ from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import (
+    BATCH_SIZE,
+    POOLED_BATCHES,
+    USUAL_LENGTH,
     JoinedSequence,
-    batches_by_length,
+    compute_by_length,
     join_texts,
+    pools,
     split_windows,
     truncate_pair,
 )
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
 from official_bert.training.devices import create_strategy, dtype_policy
 
-_TYPICAL_LENGTH = 64  # wordpieces
-
 # R: replicas, each of which computes a batch of the same shape.
 POOLER = "pooler"  # the pooling that returns the encoder's pooled output
 
-# Texts are read in pools and those of similar length are batched together. A pool holds the texts of this many batches,
-# or fewer if their vectors take this many bytes.
-_POOLED_BATCHES = 64
-_POOLED_BYTES = 1 << 27
+_POOLED_BYTES = 1 << 27  # maximum size of the vectors of a pool of texts
 
 # The poolings of `TextEncoder.embed`: the layers, and how each layer is pooled.
 _EMBEDDINGS = {
@@ -89,16 +88,16 @@ class SequenceFunction:
         def most_rows(length: int) -> int:
             if self._fixed_shape:
                 return self._fixed_shape[0]
-            return max(min(batch_size * _TYPICAL_LENGTH // length, self._most_sequences(length)), 1)
+            return max(min(batch_size * USUAL_LENGTH // length, self._most_sequences(length)), 1)
 
-        batches = batches_by_length([len(sequence.input_ids) for sequence in sequences], most_rows)
-        results: list[np.ndarray] = [np.zeros(0)] * len(sequences)
-        for group in _parts(batches, self._strategy.num_replicas_in_sync):
-            computed = self._function(self._stacked(group, sequences))
-            for batch, rows in zip(group, computed, strict=False):
-                for index, row in zip(batch, rows.numpy(), strict=False):
-                    results[index] = row
-        return results
+        def computed(batches: list[list[int]]) -> Iterator[np.ndarray]:
+            num_replicas = self._strategy.num_replicas_in_sync
+            for start in range(0, len(batches), num_replicas):
+                group = batches[start : start + num_replicas]
+                found = self._function(self._stacked(group, sequences))
+                yield from (rows.numpy()[: len(batch)] for batch, rows in zip(group, found, strict=False))
+
+        return compute_by_length([len(sequence.input_ids) for sequence in sequences], most_rows, computed)
 
     def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
         """Return the inputs of all replicas, int32 [R, B, S], filled up with the first sequence."""
@@ -108,10 +107,6 @@ class SequenceFunction:
         rows += rows[:1] * (num_rows - len(rows))
         batch = pad([sequences[index] for index in rows], length)
         return {name: ids.reshape([-1, size, ids.shape[1]]) for name, ids in batch.items()}
-
-
-def _parts(items: list, size: int) -> list[list]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 class VectorSettings(NamedTuple):
@@ -157,7 +152,7 @@ class TextEncoder:
         tokenizer: Tokenizer,
         settings: VectorSettings | None = None,
         *,
-        batch_size: int = 32,
+        batch_size: int = BATCH_SIZE,
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
         bm25: Bm25Weights | None = None,
@@ -255,7 +250,14 @@ class TextEncoder:
           The features of each text: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
         """
         indices = itertools.count(first_index)
-        for pool in self._pools(texts):
+        num_of_position = len(self.settings.layers) * max(1, len(self._poolings))
+
+        def sizes(text: _EncodedText) -> tuple[int, int]:
+            num_positions = sum(1 if self._poolings else len(window.input_ids) for window in text.windows)
+            return 1, num_positions * num_of_position * self.width * 4  # bytes
+
+        limits = POOLED_BATCHES * self._batch_size, _POOLED_BYTES
+        for pool in pools(map(self._encoded, texts), sizes, limits):
             sequences = [window for text in pool for window in text.windows]
             vectors = iter(self._function()(sequences, self._batch_size))
             of_texts = (self._joined(text, list(itertools.islice(vectors, len(text.windows)))) for text in pool)
@@ -308,19 +310,6 @@ class TextEncoder:
         }
         vectors = [pools[pooling](layer) for pooling in self._poolings or ("none",) for layer in layers]
         return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
-
-    def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
-        num_of_text = len(self.settings.layers) * max(1, len(self._poolings))
-        bytes_of_vector = num_of_text * self.width * 4
-        pool, num_vectors = [], 0
-        for text in texts:
-            pool.append(self._encoded(text))
-            num_vectors += sum(1 if self._poolings else len(window.input_ids) for window in pool[-1].windows)
-            if len(pool) == _POOLED_BATCHES * self._batch_size or num_vectors * bytes_of_vector >= _POOLED_BYTES:
-                yield pool
-                pool, num_vectors = [], 0
-        if pool:
-            yield pool
 
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(self._prompt + text.text_a)

@@ -14,10 +14,8 @@ from official_bert.inference.text_encoder import SequenceFunction, inference_opt
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sequences import JoinedSequence, join_texts, truncate_pair
+from official_bert.tokenization.sequences import POOLED_BATCHES, JoinedSequence, join_texts, pools, truncate_pair
 from official_bert.training.devices import create_strategy
-
-_POOLED_BATCHES = 64  # number of batches whose sequences are read before those of similar length are batched together
 
 
 class WordScore(NamedTuple):
@@ -123,18 +121,12 @@ class TextScorer:
                 yield pair.sentence, float(probability)
 
     def _pools(self, sentences: Iterable[Sentence]) -> Iterator[list[_EncodedText]]:
-        pool, num_sequences = [], 0
-        for sentence in sentences:
-            text = self._encoded(sentence)
-            if not text.words or (self._scores_pairs and not text.has_both):
-                continue
-            pool.append(text)
-            num_sequences += sum(len(word.positions) for word in text.words)
-            if num_sequences >= _POOLED_BATCHES * self._options.batch_size:
-                yield pool
-                pool, num_sequences = [], 0
-        if pool:
-            yield pool
+        def sizes(text: _EncodedText) -> list[int]:
+            return [sum(len(word.positions) for word in text.words)]  # of sequences
+
+        texts = map(self._encoded, sentences)
+        scored = (text for text in texts if text.words and (text.has_both or not self._scores_pairs))
+        return pools(scored, sizes, [POOLED_BATCHES * self._options.batch_size])
 
     def _encoded(self, sentence: Sentence) -> _EncodedText:
         texts = [text or "" for text in sentence.text]

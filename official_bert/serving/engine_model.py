@@ -52,7 +52,7 @@ from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, require
 from official_bert.support.processes import available_cores
 from official_bert.tokenization import Tokenizer, load_tokenizer
-from official_bert.tokenization.sequences import MOST_BYTES, batches_by_length
+from official_bert.tokenization.sequences import MOST_BYTES, compute_by_length
 from official_bert.tokenization.tokenizer import to_unicode
 
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
@@ -363,20 +363,18 @@ class EngineModel:
             return self._reader.most_rows(length) if self.compute.reads_batches else 1
 
         pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
-        results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
-        lengths = [len(sequence["input_ids"]) for sequence in sequences]
-        batches = batches_by_length(lengths, most_rows)
-        ids_of_batches = (
-            {
+
+        def padded(batch: Sequence[int]) -> Arrays:
+            return {
                 name: padded_table((_numbers(sequences[row][name]) for row in batch), np.int32(pad_ids.get(name, 0)))
                 for name in self.said[LIMITS]
             }
-            for batch in batches
-        )
-        for batch, outputs in zip(batches, self.compute.all(ids_of_batches), strict=True):
-            for place, row in enumerate(batch):
-                results[row] = {name: values[place] for name, values in outputs.items()}
-        return results
+
+        def outputs(batches: list[list[int]]) -> Iterator[list[dict[str, np.ndarray]]]:
+            for found in self.compute.all(map(padded, batches)):
+                yield [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+
+        return compute_by_length([len(sequence["input_ids"]) for sequence in sequences], most_rows, outputs)
 
     def _nothing(self, name: str) -> Arrays:
         specs = self.outputs[name].items()

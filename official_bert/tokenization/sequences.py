@@ -4,14 +4,19 @@ All joining of texts in Python is done here: for the records of all tasks, and f
 `graph_operations.py` does the same with TensorFlow operations.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from official_bert.support.errors import UserError
 
 MOST_BYTES = 1 << 20  # maximum number of bytes read from a text of an exported model
+BATCH_SIZE = 32  # texts of `USUAL_LENGTH` that are computed together, by default
+USUAL_LENGTH = 64  # wordpieces
+POOLED_BATCHES = 64  # batches whose texts are read before those of similar length are computed together
+
+Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
 class Specials(NamedTuple):
@@ -71,14 +76,42 @@ def truncate_pair(
     return first[:num_first], second[:num_second]
 
 
-def batches_by_length(lengths: Sequence[int], most_rows: Callable[[int], int]) -> list[list[int]]:
-    """Group row numbers by length, shortest first, at most `most_rows` of a length: there is little padding."""
+def compute_by_length(
+    lengths: Sequence[int],
+    most_rows: Callable[[int], int],
+    compute: Callable[[list[list[int]]], Iterable[Sequence[Result]]],
+) -> list[Result]:
+    """Compute rows of similar length together, shortest first, so that they have little padding.
+
+    Args:
+      most_rows: returns the size of a batch, at least 1, from the length of its longest row.
+      compute: returns the results of each batch, from the numbers of its rows.
+
+    Returns:
+      The results of all rows, in order.
+    """
     batches: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or len(batches[-1]) >= most_rows(lengths[row]):
             batches.append([])
         batches[-1].append(row)
-    return batches
+    results = {}
+    for batch, found in zip(batches, compute(batches), strict=True):
+        results.update(zip(batch, found, strict=True))
+    return [results[row] for row in range(len(lengths))]
+
+
+def pools(items: Iterable[Item], sizes: Callable[[Item], Sequence[int]], limits: Sequence[int]) -> Iterator[list[Item]]:
+    """Collect items until one of their sizes adds up to its limit."""
+    pool, totals = [], [0] * len(limits)
+    for item in items:
+        pool.append(item)
+        totals = [total + size for total, size in zip(totals, sizes(item), strict=True)]
+        if any(total >= limit for total, limit in zip(totals, limits, strict=True)):
+            yield pool
+            pool, totals = [], [0] * len(limits)
+    if pool:
+        yield pool
 
 
 def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:

@@ -66,7 +66,7 @@ def masked_in_turn(model, tokenizer, text, *, masks_rest):
 
 @pytest.mark.parametrize("masks_rest", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatch, masks_rest):
-    monkeypatch.setattr("official_bert.inference.text_scores._POOLED_BATCHES", 4)  # several pools
+    monkeypatch.setattr("official_bert.inference.text_scores.POOLED_BATCHES", 4)  # several pools
     tokenizer = FullTokenizer(vocab_file)
     header, *rows = score(LINES, batch_size=2, by_word=True, mask_rest_of_word=masks_rest)
     assert header == ["line", "number", "word", "wordpieces", "pseudo_log_likelihood"]

@@ -60,7 +60,7 @@ def test_texts_of_similar_length_are_predicted_together_within_the_limit(version
     found = predict(texts)
     assert batches == [[9, 9, 18], [18, 270], [270]]  # of the last texts the model reads 32 positions
     assert [one.probability for one in found] == pytest.approx([one.probability for one in expected], abs=TOLERANCE)
-    monkeypatch.setattr(predictor, "_BATCH_SIZE", 2)
+    monkeypatch.setattr(predictor, "BATCH_SIZE", 2)
     monkeypatch.setattr(bert_config, "_MOST_NUMBERS", 1 << 26)
     predict(texts)
     assert batches[3:] == [[9, 9], [18, 18], [270, 270]]

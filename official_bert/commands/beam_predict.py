@@ -5,6 +5,7 @@ import time
 
 from absl import logging
 
+from official_bert.config.poolings import EMBED, pooling_help, poolings_of
 from official_bert.data.tables import FORMATS
 from official_bert.data.text_inputs import ids_path
 from official_bert.options.command import Command
@@ -15,7 +16,6 @@ from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError, require
 from official_bert.support.manifest import find_inputs, is_no_sidecar
 
-_POOLINGS = ("mean", "cls", "max", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
 
 
@@ -62,10 +62,9 @@ class BeamPredictionConfig(TableOptions, BeamOptions):
     )
     pooling: str | None = option(
         None,
-        "Write a vector of each text instead of a prediction: the mean or maximum of the last layer over the "
-        "wordpieces, the last layer at [CLS], the pooled output, or the mean of other layers.",
+        f"Write a vector of each text instead of a prediction. {pooling_help(poolings_of(EMBED))}",
         group="output",
-        choices=_POOLINGS,
+        choices=poolings_of(EMBED),
     )
     max_seq_length: int = option(
         0,

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from official_bert.commands.shared.models import ModelFiles, prepare_model
+from official_bert.config.poolings import HEAD, poolings_of
 from official_bert.config.sentence_modules import MODEL, NO_PROMPTS, SPLADE
 from official_bert.options.command import Command
-from official_bert.options.groups import POOLINGS, ModelOptions, VectorOptions, VersionOptions, pooling_help
+from official_bert.options.groups import ModelOptions, VectorOptions, VersionOptions, listed_pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.errors import UserError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @options(group="model")
 class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
-    known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, MODEL)
+    known_poolings: ClassVar[Sequence[str]] = (*poolings_of(HEAD), MODEL)
 
     max_seq_length: int = option(
         0,
@@ -32,8 +33,8 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         VectorOptions,
         "pooling",
         default=None,
-        help=f"{pooling_help(known_poolings)} {MODEL}: as configured in a sentence-transformers folder. "
-        f"Default: {MODEL} for such a folder, the trained pooling for a run of run_sentence_encoder, otherwise mean.",
+        help=f"{listed_pooling_help(known_poolings)} Default: {MODEL} for a sentence-transformers folder, the trained "
+        "pooling for a run of run_sentence_encoder, otherwise mean.",
         from_checkpoint=True,
     )
 
@@ -82,11 +83,11 @@ def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
 def _servable(trained: "TrainedModel") -> "SentenceServable":
     from official_bert.checkpoints.loading import load, open_checkpoint
     from official_bert.checkpoints.locate import locate, model_folders
-    from official_bert.inference.sentence_head import find_head
     from official_bert.modeling.encoder import create_encoder
     from official_bert.modeling.sentence import SentenceModel
     from official_bert.modeling.token_model import is_needed
     from official_bert.options.option import config_from_saved
+    from official_bert.tasks.sentence_encoder.head import find_head
     from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
     from official_bert.tasks.sentence_encoder.servable import SentenceServable, servable_of_run
     from official_bert.training.run_folder import read_run_config

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.models import ModelFiles, TextFileOptions, note_long, prepare_model
+from official_bert.config.poolings import LAYER, pooling_help, poolings_of
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions, TpuOptions
-from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, option, options
+from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
+
+_POOLINGS = (*poolings_of(LAYER), MODEL, SPLADE)
 
 if TYPE_CHECKING:
     from official_bert.data.feature_files import Write
@@ -43,14 +46,6 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
         minimum=4,
         maximum=MAX_AXIS,
     )
-    batch_size: int = option(
-        32,
-        "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "
-        "smaller. On TPU, number of texts of any length.",
-        group="devices",
-        minimum=1,
-        maximum=MAX_BATCH_SIZE,
-    )
     use_one_hot_embeddings: bool = option(
         False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU.", group="rarely needed"
     )
@@ -62,11 +57,9 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     )
     pooling: str = option(
         "none",
-        "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
-        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
-        "model: one vector per text, as specified by a sentence-transformers folder or a run of run_sentence_encoder, "
-        f"for which it is the default. {SPLADE}: the weights of the vocabulary, from the masked-LM head.",
-        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL, SPLADE),
+        f"none: vectors of all wordpieces; otherwise one vector per text and layer. {pooling_help(_POOLINGS)} Default: "
+        f"{MODEL} for such a folder or run.",
+        choices=("none", *_POOLINGS),
         from_checkpoint=True,
     )
     dtype: str = option(

@@ -373,11 +373,9 @@ def _predictions(config: PredictConfig, predictor: "Predictor") -> "Iterator[tup
 
 def _predict(predictor: "Predictor", batch: Sequence[Example]) -> list[Any]:
     """Predict examples; an error is that of the first one that causes it alone."""
-    from official_bert.serving.signatures import RequestError
-
     try:
         return predictor([example.texts for example in batch])
-    except (UserError, RequestError) as error:
+    except UserError as error:
         if len(batch) > 1:
             for example in batch:
                 _predict(predictor, [example])

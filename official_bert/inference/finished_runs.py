@@ -34,7 +34,6 @@ from official_bert.inference.functional_models import (
     load_functional,
     save_functional,
 )
-from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -47,6 +46,7 @@ from official_bert.serving.signatures import EXAMPLES, TEXT
 from official_bert.serving.versions import DESCRIPTION_FILE, SAVED_MODEL_FILE, description, find_version, model_file
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
 from official_bert.training.devices import require_backend

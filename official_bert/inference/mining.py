@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.config.poolings import CONCAT_LAST_FOUR
 from official_bert.data.tables import parse_score, read_tsv
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.sentence_index import SentenceSearch, sentence_vectors, sentence_weights
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.classification import pearson, spearman
 from official_bert.metrics.retrieval import exact, normalized
-from official_bert.modeling.pooling import CONCAT_LAST_FOUR, EMBEDDINGS
+from official_bert.modeling.pooling import EMBEDDINGS
 from official_bert.support.errors import UserError
 
 _QUERIES_AT_A_TIME = 256

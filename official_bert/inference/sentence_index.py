@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import logging
 
+from official_bert.config.poolings import BM25
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, TextId, feature_writer, read_parts
 from official_bert.data.text_inputs import TextOrPair, TextSource
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized
-from official_bert.modeling.pooling import BM25, BM25_B, BM25_K1, Bm25Weights
+from official_bert.modeling.pooling import BM25_B, BM25_K1, Bm25Weights
 from official_bert.modeling.token_model import model_fingerprint
 from official_bert.support import files, writing
 from official_bert.support.console import Progress

@@ -7,21 +7,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from official_bert.checkpoints.locate import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference import finished_runs
 from official_bert.inference.functional_models import KERAS, folder_of_model, is_functional, load_functional
-from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.engine_model import USUAL_SIZES
+from official_bert.serving.saved_model import signature_of
 from official_bert.serving.servable import Servable
-from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays
+from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError, Signature
 from official_bert.serving.versions import NUM_POSITIONS, description
-from official_bert.support.errors import UserError, plain_message
+from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tasks.task_registry import TASKS, TaskRow
 from official_bert.training.devices import dtype_policy, require_backend
 
@@ -30,7 +28,7 @@ from official_bert.training.devices import dtype_policy, require_backend
 class TensorFlowModel:
     """A model with its signatures; without a task it has only a text encoder."""
 
-    signature: Callable[[str], Any] | None = None  # returns a signature by its name
+    signature: Callable[[str], Signature] | None = None  # returns a signature by its name
     row: TaskRow | None = None
     text_names: Sequence[str] = ()
     takes_one_text: bool = False
@@ -43,7 +41,7 @@ class TensorFlowModel:
     def of_servable(cls, servable: Servable, path: str | None = None) -> "TensorFlowModel":
         head = None if path is None else find_head(path, servable.encoder)
         return cls(
-            signature=functools.cache(servable.signature),
+            signature=functools.cache(lambda name: signature_of(name, servable.signature(name))),
             row=TASKS.get(servable.task, KERAS),
             text_names=servable.text_names,
             takes_one_text=servable.takes_one_text,
@@ -60,25 +58,19 @@ class TensorFlowModel:
     @functools.cached_property
     def outputs(self) -> Mapping[str, Any]:
         """The outputs of the signature for texts, by name."""
-        return {TEXT: self.signature(TEXT).structured_outputs}
+        return {TEXT: self.signature(TEXT).outputs}
 
     def answer(self, texts: Mapping[str, Sequence[bytes]]) -> Arrays:
-        return self._called(TEXT, {name: tf.constant(values, tf.string) for name, values in texts.items()})
+        return self.signature(TEXT).compute(texts)
 
     def answer_records(self, records: Sequence[bytes]) -> Arrays:
         try:
-            return self._called(EXAMPLES, {"examples": tf.constant(records, tf.string)})
-        except UserError as error:
+            return self.signature(EXAMPLES).compute({"examples": records})
+        except RequestError as error:
             raise UserError(f"it does not fit the model: {error}") from error
 
     def results(self, outputs: Arrays) -> list[Any]:
         return importlib.import_module(self.row.results_module).results(outputs)
-
-    def _called(self, name: str, inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-        try:
-            return {key: values.numpy() for key, values in self.signature(name)(**inputs).items()}
-        except tf.errors.InvalidArgumentError as error:
-            raise UserError(plain_message(error)) from error
 
 
 def load(
@@ -102,7 +94,7 @@ def load(
         export, row, names = finished_runs.load_exported(version)
         said = description(version)
         return TensorFlowModel(
-            signature=export.signatures.__getitem__,
+            signature=functools.cache(lambda name: signature_of(name, export.signatures[name])),
             row=row,
             text_names=names,
             num_positions=said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length)),

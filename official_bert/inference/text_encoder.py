@@ -3,24 +3,25 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
+from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAST_FOUR, poolings_of
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.sentence_head import RunHead, SentenceHead, find_head
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
-from official_bert.modeling.pooling import BM25, Bm25Weights
+from official_bert.modeling.pooling import Bm25Weights
 from official_bert.modeling.token_model import is_needed
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.head import RunHead, SentenceHead, find_head
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import (
     BATCH_SIZE,
@@ -37,23 +38,7 @@ from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad
 from official_bert.training.devices import create_strategy, dtype_policy
 
 # R: replicas, each of which computes a batch of the same shape.
-POOLER = "pooler"  # the pooling that returns the encoder's pooled output
-
 _POOLED_BYTES = 1 << 27  # maximum size of the vectors of a pool of texts
-
-# The poolings of `TextEncoder.embed`: the layers, and how each layer is pooled.
-_EMBEDDINGS = {
-    "mean": ((-1,), "mean"),
-    "cls": ((-1,), "cls"),
-    "max": ((-1,), "max"),
-    POOLER: ((-1,), POOLER),
-    MODEL: ((-1,), MODEL),
-    SPLADE: ((-1,), SPLADE),
-    layer_pooling.SECOND_TO_LAST: ((-2,), "mean"),
-    layer_pooling.SUM_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
-    layer_pooling.CONCAT_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
-}
-EMBEDDINGS = tuple(_EMBEDDINGS)
 
 # K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
@@ -228,8 +213,8 @@ class TextEncoder:
     ) -> np.ndarray:
         """Compute one vector per text, ignoring `settings`; see `Predictor.embed`."""
         pooling = pooling or (MODEL if self.head and self.head.is_default else "mean")
-        if pooling not in _EMBEDDINGS:
-            raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
+        if pooling not in poolings_of(EMBED):
+            raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(poolings_of(EMBED))}")
         layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
         limit = self.encoder.max_length
         if max_seq_length is None:
@@ -237,11 +222,13 @@ class TextEncoder:
         elif max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
-        encoder = self.with_settings(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
+        row = POOLINGS[pooling]
+        settings = VectorSettings(row.layers, row.of_layer or pooling, max_seq_length)
+        encoder = self.with_settings(settings, batch_size=batch_size)
         pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
         shape = (-1, len(encoder.settings.layers), encoder.width)  # [N, K, D]
         vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)
-        return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
+        return vectors.sum(axis=1) if pooling == SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
         """Compute the vectors of texts; a whole pool is read before its first result.
@@ -299,16 +286,14 @@ class TextEncoder:
             is_word *= tf.cast(input_ids != special, tf.int32)
         is_weighted = BM25 in self._poolings
         weights = layer_pooling.bm25_weights(input_ids, is_word, *self._bm25) if is_weighted else None
-        pools = {
-            "none": lambda layer: layer,
-            "cls": lambda layer: layer[:, 0],
-            "mean": lambda layer: layer_pooling.mean_over_positions(layer, is_real),
-            "mean_no_special": lambda layer: layer_pooling.mean_over_positions(layer, is_word),
-            "max": lambda layer: layer_pooling.max_over_positions(layer, is_real),
-            "max_no_special": lambda layer: layer_pooling.max_over_positions(layer, is_word),
-            BM25: lambda layer: layer_pooling.weighted_mean_over_positions(layer, weights),
-        }
-        vectors = [pools[pooling](layer) for pooling in self._poolings or ("none",) for layer in layers]
+
+        def pooled(pooling: str, layer: tf.Tensor) -> tf.Tensor:
+            if pooling == BM25:
+                return layer_pooling.weighted_mean_over_positions(layer, weights)
+            name = pooling.removesuffix("_no_special")
+            return layer_pooling.OVER_POSITIONS[name](layer, is_real if name == pooling else is_word)
+
+        vectors = [pooled(pooling, layer) for pooling in self._poolings for layer in layers] or layers
         return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
 
     def _encoded(self, text: TextOrPair) -> _EncodedText:
@@ -374,24 +359,23 @@ def load_text_encoder(
     use_one_hot_embeddings: bool = False,
 ) -> TextEncoder:
     bert_config.check_layers(settings.layers, options.bert_config_file)
-    strategy = create_strategy(options, allows_workers=False)
-    with strategy.scope():
+    devices = devices_of(options)
+    with devices["strategy"].scope():
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may have no pooler
     head = find_head(options.init_checkpoint, encoder)
     if isinstance(head, RunHead) and settings.pooling != MODEL:
         head.warn_of_other_vectors(settings.poolings)
-    fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
-    return TextEncoder(
-        encoder,
-        tokenizer,
-        settings,
-        batch_size=options.batch_size,
-        strategy=strategy,
-        fixed_shape=fixed_shape,
-        head=head,
-    )
+    return TextEncoder(encoder, tokenizer, settings, batch_size=options.batch_size, head=head, **devices)
+
+
+def devices_of(options: SentenceBatchOptions) -> dict[str, Any]:
+    """Return the arguments of `SequenceFunction` for the devices of the flags; TPUs need batches of one shape."""
+    return {
+        "strategy": create_strategy(options, allows_workers=False),
+        "fixed_shape": (options.batch_size, options.max_seq_length) if options.use_tpu else None,
+    }
 
 
 def inference_options(options: SentenceBatchOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:

@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.sentence_index import Sentence
-from official_bert.inference.text_encoder import SequenceFunction, inference_options
+from official_bert.inference.text_encoder import SequenceFunction, devices_of, inference_options
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import POOLED_BATCHES, JoinedSequence, join_texts, pools, truncate_pair
-from official_bert.training.devices import create_strategy
 
 
 class WordScore(NamedTuple):
@@ -73,8 +72,8 @@ class TextScorer:
         scores_pairs: bool = False,
     ):
         self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options
-        strategy = create_strategy(options, allows_workers=False)
-        with strategy.scope():
+        devices = devices_of(options)
+        with devices["strategy"].scope():
             self._model = load_model(
                 bert_config,
                 options.init_checkpoint,
@@ -82,12 +81,11 @@ class TextScorer:
                 encoder_options=inference_options(options),
                 head=NEXT_SENTENCE if scores_pairs else MASKED_LM,
             )
-        fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
         self._scores_pairs = scores_pairs
         compute = self._next_sentence if scores_pairs else self._masked_wordpiece
         outputs = {"num_outputs": 0 if scores_pairs else bert_config.vocab_size}
         most_sequences = functools.partial(bert_config.most_sequences, **outputs)
-        self._function = SequenceFunction(compute, most_sequences, strategy=strategy, fixed_shape=fixed_shape)
+        self._function = SequenceFunction(compute, most_sequences, **devices)
         self.num_long = 0  # number of texts that were truncated
 
     def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:

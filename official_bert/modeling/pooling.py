@@ -8,15 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from official_bert.config.poolings import CONCAT_LAST_FOUR, SECOND_TO_LAST, SUM_LAST_FOUR
 from official_bert.config.sentence_modules import SPLADE, SPLADE_POOLINGS
 from official_bert.support.errors import UserError
 
 # Choices of `feature_layers`: layers counted from the end, and how they are combined.
-EMBEDDINGS, LAST, SECOND_TO_LAST = "embeddings", "last", "second_to_last"
-SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
-WEIGHTED_SUM_LAST_FOUR = "weighted_sum_last_four"
+EMBEDDINGS, LAST = "embeddings", "last"
+WEIGHTED_SUM, WEIGHTED_SUM_LAST_FOUR = "weighted_sum", "weighted_sum_last_four"
 
-BM25 = "bm25"  # name of the pooling
 BM25_K1, BM25_B = 1.2, 0.75  # the usual constants
 
 _POSITIONS_AT_ONCE = 256  # whose logits are in memory; more are slower on CPUs
@@ -50,13 +49,26 @@ def weighted_mean_over_positions(sequence, weights):
     return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)
 
 
-def position_weights(input_mask, pooling: str):
-    """Compute weights for `weighted_mean_over_positions`, float32 [B, S]: 1, 2, ...; for "lasttoken", only the last."""
+def _positions(input_mask):
+    """Count the positions from 1, float32 [B, S]; 0 for padding."""
     is_real = ops.cast(input_mask, "float32")
-    positions = is_real * ops.cumsum(ops.ones_like(is_real), axis=1)
-    if pooling == "weightedmean":
-        return positions
-    return is_real * ops.cast(positions == ops.max(positions, axis=1, keepdims=True), "float32")
+    return is_real * ops.cumsum(ops.ones_like(is_real), axis=1)
+
+
+def _only_last(input_mask):
+    positions = _positions(input_mask)
+    return ops.cast(input_mask, "float32") * ops.cast(positions == ops.max(positions, axis=1, keepdims=True), "float32")
+
+
+# From the outputs of a layer, float [B, S, D], and the mask of the positions that count, to [B, D].
+OVER_POSITIONS = {
+    "cls": lambda sequence, _: sequence[:, 0],
+    "mean": mean_over_positions,
+    "max": max_over_positions,
+    "mean_sqrt_len_tokens": mean_sqrt_len,
+    "weightedmean": lambda sequence, mask: weighted_mean_over_positions(sequence, _positions(mask)),
+    "lasttoken": lambda sequence, mask: weighted_mean_over_positions(sequence, _only_last(mask)),
+}
 
 
 class Bm25Weights(NamedTuple):

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import TEXT_LENGTHS
+from official_bert.config.poolings import BM25, HEAD, poolings_of
 from official_bert.config.sentence_modules import LAYER_NORM, SPLADE_POOLINGS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
@@ -16,13 +17,7 @@ from official_bert.modeling.token_model import complete_inputs, unjoined_texts
 from official_bert.modeling.transformer import gelu_erf
 from official_bert.support.errors import UserError
 
-_OF_LAYERS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
-_UNWEIGHTED = {
-    "mean": layer_pooling.mean_over_positions,
-    "max": layer_pooling.max_over_positions,
-    "mean_sqrt_len_tokens": layer_pooling.mean_sqrt_len,
-}
-POOLINGS = (*_UNWEIGHTED, "cls", "weightedmean", "lasttoken", *_OF_LAYERS, layer_pooling.BM25, *SPLADE_POOLINGS)
+_POOLINGS = dict.fromkeys((*poolings_of(HEAD), BM25, *SPLADE_POOLINGS))
 
 
 def _layer_after(number: int, layer: tuple[int, Any] | str) -> keras.layers.Layer:
@@ -62,7 +57,7 @@ class SentenceModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          poolings: some of `POOLINGS`, whose vectors are concatenated. "second_to_last", "sum_last_four" and
+          poolings: names in `config.poolings`, whose vectors are concatenated. "second_to_last", "sum_last_four" and
             "concat_last_four" are means over the positions of other layers; those of SPLADE, only one of which is
             possible, use the masked-LM head; the others use the last layer.
           layers_after: the layers after pooling: the units and activation of each dense layer, "LayerNorm" for a layer
@@ -75,9 +70,9 @@ class SentenceModel(EncoderModel):
           UserError: a pooling is unknown, or the encoder has too few layers for it.
         """
         super().__init__(encoder, name=name, **kwargs)
-        unknown = next((pooling for pooling in poolings if pooling not in POOLINGS), None)
+        unknown = next((pooling for pooling in poolings if pooling not in _POOLINGS), None)
         if unknown is not None:
-            raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(POOLINGS)}")
+            raise UserError(f"pooling={unknown!r} is unknown; choose one of {', '.join(_POOLINGS)}")
         self.poolings = tuple(poolings)
         self._layers_after = [tuple(layer) if isinstance(layer, list) else layer for layer in layers_after]
         self._options = {"poolings": self.poolings, "layers_after": self._layers_after, "size": size}
@@ -96,7 +91,7 @@ class SentenceModel(EncoderModel):
             with keras.name_scope("cls"):
                 self.masked_lm.build((None, None, config.hidden_size))
         with keras.name_scope("sentence"):
-            if layer_pooling.BM25 in poolings:
+            if BM25 in poolings:
                 ones = keras.initializers.Ones()
                 self.bm25 = {
                     name: keras.Variable(ones, shape=shape, name=f"bm25_{name}", trainable=False, autocast=False)
@@ -158,23 +153,19 @@ class SentenceModel(EncoderModel):
     def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int, training: bool):
         """Pool the outputs of the encoder's layers: float [B, hidden size * K]."""
         sequence, input_mask = encoded["sequence_output"], inputs["input_mask"]
-        if pooling in _OF_LAYERS:
-            features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
-            return ops.reshape(features, (-1, features.shape[1] * features.shape[2]))
-        if pooling == "cls":
-            return ops.cast(sequence[:, first], "float32")
-        if pooling in _UNWEIGHTED:
-            return _UNWEIGHTED[pooling](sequence, input_mask)
+        if pooling in layer_pooling.OVER_POSITIONS:
+            sequence = sequence[:, first:] if pooling == "cls" else sequence
+            return ops.cast(layer_pooling.OVER_POSITIONS[pooling](sequence, input_mask), "float32")
         if pooling in SPLADE_POOLINGS:
             hidden = self.masked_lm.transform(sequence)
             words = ops.cast(self.encoder.word_embeddings, hidden.dtype)
             bias = self.masked_lm.output_bias.value
             return layer_pooling.splade(hidden, input_mask, words, bias, pooling, training)
-        if pooling == layer_pooling.BM25:
+        if pooling == BM25:
             weights = layer_pooling.bm25_weights(inputs["input_ids"], input_mask, **self.bm25)
-        else:
-            weights = layer_pooling.position_weights(input_mask, pooling)
-        return layer_pooling.weighted_mean_over_positions(sequence, weights)
+            return layer_pooling.weighted_mean_over_positions(sequence, weights)
+        features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
+        return ops.reshape(features, (-1, features.shape[1] * features.shape[2]))
 
 
 class SentenceGroupModel(EncoderModel):

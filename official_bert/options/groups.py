@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.poolings import HEAD, pooling_help, poolings_of
 from official_bert.config.sentence_modules import SPLADE
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, Options, layer_numbers, option, options
 from official_bert.support.errors import UserError, check_installed
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
-POOLINGS = (
-    *("mean", "cls", "max", "second_to_last", "sum_last_four", "concat_last_four"),
-    *("mean_sqrt_len_tokens", "weightedmean", "lasttoken", SPLADE),
-)
 # Supported values of `export_precision` for each `export_format`.
 _PRECISIONS = {
     "saved_model": ("float32", "bfloat16"),
@@ -250,7 +247,8 @@ class SentenceBatchOptions(DeviceOptions, ModelOptions):
     )
     batch_size: int = option(
         32,
-        "Number of sentences of 64 wordpieces per batch and device; shorter sentences make larger batches.",
+        "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "
+        "smaller. On TPU, number of texts of any length.",
         group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
@@ -274,24 +272,17 @@ class SentenceOptions(SentenceBatchOptions):
         return layer_numbers(self.layers)
 
 
-def pooling_help(poolings: Sequence[str]) -> str:
-    """Return the help text of --pooling for the poolings that a command knows."""
-    return (
-        f"The vector of a text, one of {', '.join(poolings)}: the mean or maximum of the last layer over the "
-        "wordpieces, the last layer at [CLS], or the mean of other layers; lasttoken: the last layer at [SEP]; "
-        "weightedmean: a mean with the weights 1, 2, 3, ...; mean_sqrt_len_tokens: the sum divided by the square root "
-        "of the number. The vectors of a comma-separated list are concatenated. "
-        f"{SPLADE}: a weight for each wordpiece of the vocabulary, from the masked-LM head."
-    )
+def listed_pooling_help(names: Sequence[str]) -> str:
+    return f"{pooling_help(names)} The vectors of a comma-separated list are concatenated."
 
 
 @options(group="model", affects="nothing")
 class VectorOptions(Options):
     """Flags for the vector of a text, and for its export."""
 
-    known_poolings: ClassVar[Sequence[str]] = POOLINGS  # the poolings that the command knows
+    known_poolings: ClassVar[Sequence[str]] = poolings_of(HEAD)  # the poolings that the command knows
 
-    pooling: str = option("mean", pooling_help(POOLINGS), affects="model")
+    pooling: str = option("mean", listed_pooling_help(known_poolings), affects="model")
     normalize: bool = option(False, "Scale the vectors to length 1.", affects="model")
     vector_size: int = option(
         0,

@@ -18,7 +18,7 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
 from official_bert.families.family import FAMILIES
 from official_bert.inference.finished_runs import find_run
-from official_bert.inference.sentence_head import find_head
+from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
 from official_bert.training.run_folder import read_labels
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
+from official_bert.config.poolings import EMBED, poolings_of
 from official_bert.inference.predictor import Predictor
-from official_bert.inference.text_encoder import EMBEDDINGS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pooling import mean_over_positions
 from official_bert.support.errors import UserError
@@ -69,7 +69,7 @@ def test_long_texts_are_truncated(predictor):
 
 
 def test_invalid_arguments_are_errors(predictor):
-    with pytest.raises(UserError, match=f"pooling='sum' is unknown; choose one of {EMBEDDINGS[0]}, {EMBEDDINGS[1]}"):
+    with pytest.raises(UserError, match=f"pooling='sum' is unknown; choose one of {', '.join(poolings_of(EMBED))}"):
         predictor.embed("a", pooling="sum")
     with pytest.raises(UserError, match="an encoder without a task.* call embed"):
         predictor("a")

@@ -16,12 +16,12 @@ from official_bert.commands.mine_hard_negatives import MiningConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.config.sentence_modules import MODEL, encoder_folder, read_modules
 from official_bert.inference.predictor import Predictor
-from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
+from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.training.model_files import complete_model_flags
 from tests.conftest import GOLDEN, prints_error, run_config
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.poolings import BM25, LAYER, pooling_help, poolings_of
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions, check_export
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from official_bert.training.job import FinetuningJob
 
 # Poolings that give one vector per sentence with any model.
-POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
+POOLINGS = (*poolings_of(LAYER), BM25)
 
 
 @options(group="input")
@@ -100,11 +101,8 @@ class CandidateOptions(SentenceOptions):
 
     pooling: str = option(
         "mean",
-        "The vector of a sentence: cls for that of [CLS]; mean or max over all wordpieces, including [CLS] and [SEP]; "
-        "mean_no_special or max_no_special without them; bm25 for a mean without them that weights rare wordpieces "
-        "more, by their frequency in the candidates; model for the vector of a sentence-transformers folder or of a "
-        "run of run_sentence_encoder, their default; splade for the weights of the vocabulary that the masked-LM head "
-        "gives, which are compared by their dot product.",
+        f"{pooling_help((*POOLINGS, MODEL, SPLADE))} {MODEL} is the default of such a folder or run; {BM25} counts "
+        f"wordpieces in the candidates; the vectors of {SPLADE} are compared by their dot product.",
         choices=(*POOLINGS, MODEL, SPLADE),
         from_checkpoint=True,
     )

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from official_bert.config.poolings import BM25, HEAD, poolings_of
 from official_bert.config.sentence_modules import SPLADE
-from official_bert.options.groups import POOLINGS, EvaluationOptions, TableOptions, VectorOptions, pooling_help
+from official_bert.options.groups import EvaluationOptions, TableOptions, VectorOptions, listed_pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
@@ -52,7 +53,7 @@ TASK_NAMES = (*LAYOUTS, "custom")
 @options(group="input", affects="data")
 class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, FinetuningOptions):
     task: ClassVar[str] = "sentence_encoder"
-    known_poolings: ClassVar[Sequence[str]] = (*POOLINGS, "bm25")
+    known_poolings: ClassVar[Sequence[str]] = (*poolings_of(HEAD), BM25)
 
     data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
     task_name: str = option("custom", f"Data set: {', '.join(TASK_NAMES[:-1])}, or custom.", choices=TASK_NAMES)
@@ -97,11 +98,7 @@ class SentenceEncoderConfig(TableOptions, VectorOptions, EvaluationOptions, Fine
         maximum=MAX_AXIS,
         affects="model",
     )
-    pooling: str = redeclared(
-        VectorOptions,
-        "pooling",
-        help=f"{pooling_help(known_poolings)} bm25: a mean in which rare wordpieces weigh more.",
-    )
+    pooling: str = redeclared(VectorOptions, "pooling", help=listed_pooling_help(known_poolings))
     normalize: bool = redeclared(
         VectorOptions, "normalize", default=True, help=f"Scale the vectors to length 1, except with --pooling={SPLADE}."
     )

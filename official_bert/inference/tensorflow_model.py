@@ -14,9 +14,9 @@ from official_bert.inference.functional_models import KERAS, folder_of_model, is
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.engine_model import USUAL_SIZES
-from official_bert.serving.saved_model import signature_of
+from official_bert.serving.saved_model import call_signature
 from official_bert.serving.servable import Servable
-from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError, Signature
+from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError
 from official_bert.serving.versions import NUM_POSITIONS, description
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
@@ -28,7 +28,7 @@ from official_bert.training.devices import dtype_policy, require_backend
 class TensorFlowModel:
     """A model with its signatures; without a task it has only a text encoder."""
 
-    signature: Callable[[str], Signature] | None = None  # returns a signature by its name
+    signature: Callable[[str], Any] | None = None  # returns a signature by its name
     row: TaskRow | None = None
     text_names: Sequence[str] = ()
     takes_one_text: bool = False
@@ -41,7 +41,7 @@ class TensorFlowModel:
     def of_servable(cls, servable: Servable, path: str | None = None) -> "TensorFlowModel":
         head = None if path is None else find_head(path, servable.encoder)
         return cls(
-            signature=functools.cache(lambda name: signature_of(name, servable.signature(name))),
+            signature=functools.cache(servable.signature),
             row=TASKS.get(servable.task, KERAS),
             text_names=servable.text_names,
             takes_one_text=servable.takes_one_text,
@@ -58,14 +58,14 @@ class TensorFlowModel:
     @functools.cached_property
     def outputs(self) -> Mapping[str, Any]:
         """The outputs of the signature for texts, by name."""
-        return {TEXT: self.signature(TEXT).outputs}
+        return {TEXT: self.signature(TEXT).structured_outputs}
 
     def answer(self, texts: Mapping[str, Sequence[bytes]]) -> Arrays:
-        return self.signature(TEXT).compute(texts)
+        return call_signature(TEXT, self.signature(TEXT), texts)
 
     def answer_records(self, records: Sequence[bytes]) -> Arrays:
         try:
-            return self.signature(EXAMPLES).compute({"examples": records})
+            return call_signature(EXAMPLES, self.signature(EXAMPLES), {"examples": records})
         except RequestError as error:
             raise UserError(f"it does not fit the model: {error}") from error
 
@@ -94,7 +94,7 @@ def load(
         export, row, names = finished_runs.load_exported(version)
         said = description(version)
         return TensorFlowModel(
-            signature=functools.cache(lambda name: signature_of(name, export.signatures[name])),
+            signature=export.signatures.__getitem__,
             row=row,
             text_names=names,
             num_positions=said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length)),

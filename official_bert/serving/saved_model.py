@@ -4,6 +4,7 @@ TensorFlow optimizes the graph of a signature in its first call, which takes sec
 all of its signatures, which TensorFlow Serving and `serve` replay before they answer.
 """
 
+import functools
 import importlib
 import os
 from collections.abc import Iterator, Mapping
@@ -77,22 +78,23 @@ def load_export(folder: str) -> LoadedExport:
 
 def signature_of(name: str, function: Any) -> Signature:
     """Return a signature that computes a function of named tensors."""
-
-    def compute(inputs: Arrays) -> Arrays:
-        if name in (EXAMPLES, *METHODS):
-            for number, value in enumerate(*inputs.values()):
-                _check_example(number, value)
-        try:
-            outputs = function(**{key: tf.constant(values) for key, values in inputs.items()})
-        except tf.errors.InvalidArgumentError as error:  # without the graph: "ids must be from 0 to 9, but is 12"
-            raise RequestError(plain_message(error) or "the request does not fit the model") from error
-        return {key: outputs[key].numpy() for key in sorted(outputs)}  # a SavedModel does not preserve order
-
     inputs, outputs = (
         {key: ArraySpec(np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape)) for key, spec in specs.items()}
         for specs in (function.structured_input_signature[1], function.structured_outputs)
     )
-    return Signature(name, inputs, outputs, compute)
+    return Signature(name, inputs, outputs, functools.partial(call_signature, name, function))
+
+
+def call_signature(name: str, function: Any, inputs: Mapping[str, Any]) -> Arrays:
+    """Compute the function of a signature for arrays, or lists, by name; raises RequestError if they do not fit."""
+    if name in (EXAMPLES, *METHODS):
+        for number, value in enumerate(*inputs.values()):
+            _check_example(number, value)
+    try:
+        outputs = function(**{key: tf.constant(values) for key, values in inputs.items()})
+    except tf.errors.InvalidArgumentError as error:  # without the graph: "ids must be from 0 to 9, but is 12"
+        raise RequestError(plain_message(error) or "the request does not fit the model") from error
+    return {key: outputs[key].numpy() for key in sorted(outputs)}  # a SavedModel does not preserve order
 
 
 def _definitions(folder: str, names: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from official_bert.serving.signatures import (
     SERVING_DEFAULT,
     SERVING_INT64,
     TEXT,
+    TOKEN_VECTORS,
     TOKENIZE,
     Arrays,
     ArraySpec,
@@ -75,8 +76,6 @@ class Reader:
         self.max_seq_length = said["max_seq_length"]
         self.num_read: int | None = None  # wordpieces of a text after which nothing is read
         self.num_logits = 1  # per position, if it has many
-        # Signatures of texts beside `text`, by name: their outputs, and how they follow from those of `text`.
-        self.further_signatures: Mapping[str, tuple[Mapping[str, ArraySpec], Callable[[Arrays], Arrays]]] = {}
 
     def beginning(self, text: str) -> str:
         """Cut off the end of a long text, at a space, if enough wordpieces are left: to tokenize all takes longer."""
@@ -88,6 +87,11 @@ class Reader:
     def encode(self, *texts: str) -> Reading:
         """Convert the texts of an example, one for each of the description's `text_names`."""
         raise NotImplementedError
+
+    def further_signatures(self, model: "EngineModel") -> list[Signature]:
+        """Return the signatures that only models of this task have."""
+        del model
+        return []
 
     def most_rows(self, length: int) -> int:
         """Return the number of sequences of a length that are computed together."""
@@ -302,8 +306,12 @@ class EngineModel:
         readings = self._readings(texts)
         if not readings:
             return self._nothing(TEXT)
+        return self._reader.decode(readings, self.read(readings))
+
+    def read(self, readings: Sequence[Reading]) -> list[list[Arrays]]:
+        """Compute the outputs of each example's sequences."""
         rows = iter(self._computed([sequence for reading in readings for sequence in reading.sequences]))
-        return self._reader.decode(readings, [[next(rows) for _ in reading.sequences] for reading in readings])
+        return [[next(rows) for _ in reading.sequences] for reading in readings]
 
     def tokenize(self, texts: Mapping[str, Sequence[bytes | str]]) -> Arrays:
         """Convert texts to input_ids, input_mask and segment_ids, int32 [B, S], or [B, W, S] of windows."""
@@ -323,11 +331,21 @@ class EngineModel:
 
     def predict(self, ids: Arrays) -> Arrays:
         """Convert input_ids, input_mask and segment_ids, [B, S], to predictions."""
-        self._check(ids)
-        if not len(ids["input_ids"]):
-            return self._nothing(SERVING_DEFAULT)
+        rows = self._rows(ids, SERVING_DEFAULT)
+        return self._reader.stacked(rows) if rows else self._nothing(SERVING_DEFAULT)
+
+    def token_vectors(self, ids: Arrays) -> Arrays:
+        """Convert input_ids, input_mask and segment_ids, [B, S], to the vectors of all positions, float32 [B, S, D]."""
+        rows = self._rows(ids, TOKEN_VECTORS)
+        if not rows:
+            return self._nothing(TOKEN_VECTORS)
+        vectors = np.stack([row[TOKEN_VECTORS] for row in rows])
+        return {TOKEN_VECTORS: vectors, "lengths": ids["input_mask"].sum(axis=1, dtype=np.int32)}
+
+    def _rows(self, ids: Arrays, signature: str) -> list[Arrays]:
+        self._check(ids, signature)
         rows = zip(*ids.values(), strict=True)
-        return self._reader.stacked(self._computed([dict(zip(ids, row, strict=True)) for row in rows]))
+        return self._computed([dict(zip(ids, row, strict=True)) for row in rows], signature)
 
     def answer_records(self, records: Sequence[bytes]) -> Arrays:
         raise UserError("an export for LiteRT or ONNX reads texts, not records; give the run's folder")
@@ -337,14 +355,15 @@ class EngineModel:
         found = [
             Signature(TEXT, texts, self.outputs[TEXT], self.answer),
             Signature(TOKENIZE, texts, self.outputs[TOKENIZE], self.tokenize),
-            *(
-                Signature(name, texts, specs, lambda texts, convert=convert: convert(self.answer(texts)))
-                for name, (specs, convert) in self._reader.further_signatures.items()
-            ),
+            *self._reader.further_signatures(self),
         ]
-        for name, dtype in ((SERVING_DEFAULT, np.int32), (SERVING_INT64, np.int64)):
-            ids = dict.fromkeys(self.said[LIMITS], ArraySpec(np.dtype(dtype), (None, None)))
+        of_int32, of_int64 = (
+            dict.fromkeys(self.said[LIMITS], ArraySpec(np.dtype(dtype), (None, None))) for dtype in (np.int32, np.int64)
+        )
+        for name, ids in ((SERVING_DEFAULT, of_int32), (SERVING_INT64, of_int64)):
             found.append(Signature(name, ids, self.outputs[SERVING_DEFAULT], self.predict))
+        if TOKEN_VECTORS in self.outputs:
+            found.append(Signature(TOKEN_VECTORS, of_int32, self.outputs[TOKEN_VECTORS], self.token_vectors))
         by_name = {signature.name: signature for signature in found}
         return LoadedExport(by_name, definitions_of(by_name), self)
 
@@ -354,10 +373,10 @@ class EngineModel:
             if (longest := max(map(len, column), default=0)) > MOST_BYTES:
                 raise RequestError(f"{name} must have at most {MOST_BYTES} bytes per example, but one has {longest}")
         reader = self._reader
-        return [reader.encode(*map(reader.beginning, map(_decodable, row))) for row in zip(*columns, strict=True)]
+        return [reader.encode(*map(reader.beginning, map(decodable, row))) for row in zip(*columns, strict=True)]
 
-    def _computed(self, sequences: Sequence[Mapping[str, Any]]) -> list[dict[str, np.ndarray]]:
-        """Return the outputs of each sequence; those of like length are computed together."""
+    def _computed(self, sequences: Sequence[Mapping[str, Any]], signature: str = SERVING_DEFAULT) -> list[Arrays]:
+        """Return the outputs of each sequence for a signature; those of like length are computed together."""
 
         def most_rows(length: int) -> int:
             return self._reader.most_rows(length) if self.compute.reads_batches else 1
@@ -370,9 +389,10 @@ class EngineModel:
                 for name in self.said[LIMITS]
             }
 
-        def outputs(batches: list[list[int]]) -> Iterator[list[dict[str, np.ndarray]]]:
+        def outputs(batches: list[list[int]]) -> Iterator[list[Arrays]]:
             for found in self.compute.all(map(padded, batches)):
-                yield [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+                names = [name for name in found if (name == TOKEN_VECTORS) == (signature == TOKEN_VECTORS)]
+                yield [dict(zip(names, row, strict=True)) for row in zip(*map(found.get, names), strict=True)]
 
         return compute_by_length([len(sequence["input_ids"]) for sequence in sequences], most_rows, outputs)
 
@@ -380,7 +400,7 @@ class EngineModel:
         specs = self.outputs[name].items()
         return {key: np.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype) for key, spec in specs}
 
-    def _check(self, ids: Arrays) -> None:
+    def _check(self, ids: Arrays, signature: str) -> None:
         shape = ids["input_ids"].shape
         most = self.said["most_positions"]
         if not 0 < shape[1] <= most:
@@ -395,7 +415,7 @@ class EngineModel:
                 raise RequestError(
                     f"{name} must be from 0 to {below - 1}, but is from {values.min()} to {values.max()}"
                 )
-        widths = [np.prod(spec.shape[2:]) for spec in self.outputs[SERVING_DEFAULT].values() if None in spec.shape[1:]]
+        widths = [np.prod(spec.shape[2:]) for spec in self.outputs[signature].values() if None in spec.shape[1:]]
         if widths:
             check_table_size(shape[0], shape[1] * max(widths))
 
@@ -411,6 +431,6 @@ def _numbers(values: Sequence[int] | bytes) -> np.ndarray:
     return np.frombuffer(values, np.uint8) if isinstance(values, bytes) else np.array(values, np.int32)
 
 
-def _decodable(text: bytes | str) -> str:
+def decodable(text: bytes | str) -> str:
     """Drop what UTF-8 cannot encode."""
     return to_unicode(text if isinstance(text, bytes) else text.encode("utf-8", "ignore"))

@@ -25,7 +25,7 @@ from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
 from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
 from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
-from official_bert.serving.signatures import METHODS, SERVING_DEFAULT, TEXT, TOKENIZE
+from official_bert.serving.signatures import METHODS
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
     CHECKSUMS_FILE,
@@ -117,7 +117,7 @@ def _write_model_file(export_dir: str, servable: Servable, name: str, content: b
 
     Beside it are the tokenizer's files and all else that its reader needs; see `EngineModel`.
     """
-    signatures = {key: servable.signature(key).structured_outputs for key in (SERVING_DEFAULT, TEXT, TOKENIZE)}
+    signatures = {key: servable.signature(key).structured_outputs for key in servable.described_signatures}
     outputs = {
         key: {output: [np.dtype(spec.dtype.as_numpy_dtype).name, list(spec.shape)] for output, spec in specs.items()}
         for key, specs in signatures.items()

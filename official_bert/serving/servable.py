@@ -168,6 +168,11 @@ class Servable(tf.Module):
         }[name]
         return traced(function, inputs, specification)
 
+    @property
+    def described_signatures(self) -> Sequence[str]:
+        """Names of the signatures whose outputs are described in exports that other programs compute."""
+        return SERVING_DEFAULT, TEXT, TOKENIZE
+
     def numbers(self, inputs: Tensors) -> Tensors:
         """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""
         return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}

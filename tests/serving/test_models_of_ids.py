@@ -31,7 +31,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.options import groups
 from official_bert.serving.engine_model import EngineModel
 from official_bert.serving.exports import write_lite, write_onnx
-from official_bert.serving.signatures import RequestError
+from official_bert.serving.signatures import EXAMPLES, METHODS, TOKEN_VECTORS, RequestError
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
@@ -150,6 +150,7 @@ def requests(mask_id, at_once):
 
 
 WRITERS = {"tflite": write_lite, "onnx": write_onnx}
+WORDS = [[b"the", b"town"] + [b""] * 38, [b""] * 40, [b"", "Zoë’s".encode(), b"a b", b"\xff\x00"] + [b"river"] * 36]
 LONG = "The bright town has a river. Zoë’s ﬁne café, 東京 tower… " * 3
 TEXTS = {
     "multiple choice": [("the town", "who", "a\nb c \n river\n"), ("", "", "x y\nz"), (LONG, "what", f"{LONG}\nb")],
@@ -197,12 +198,17 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     for model in engines(export_format, folder):
         assert_close(model.answer(texts), answers, 1e-4)
         assert_close(model.tokenize(texts), ids_of_texts, 0)
-        if task == "sparse":
-            found, expected = model.signatures().signatures[SPARSE_VECTORS], servable.signatures()[SPARSE_VECTORS]
-            assert_close(found.compute(texts), expected(**tensors), 1e-4)
+        found, expected, inputs = model.signatures().signatures, servable.signatures(), {**texts, "words": WORDS}
+        assert expected.keys() - found.keys() <= {*METHODS, EXAMPLES, *[TOKEN_VECTORS] * (task == "sparse")}
+        for name in found.keys() & {SPARSE_VECTORS, "words"}:
+            given = {key: np.array(inputs[key], object) for key in found[name].inputs}
+            answer = expected[name](**{key: tf.constant(value.tolist()) for key, value in given.items()})
+            assert_close(found[name].compute(given), answer, 1e-4)
         for ids in requests(tokenizer.mask_id, at_once=export_format == "onnx"):
-            numbers = servable.numbers({name: tf.constant(values) for name, values in ids.items()})
-            assert_close(model.compute(ids), numbers, 1e-5)
+            tensors = {name: tf.constant(values) for name, values in ids.items()}
+            assert_close(model.compute(ids), servable.numbers(tensors), 1e-5)
+            if task == "sentences":
+                assert_close(found[TOKEN_VECTORS].compute(ids), expected[TOKEN_VECTORS](**tensors), 1e-5)
         check_parts(model, ids)
         with pytest.raises(RequestError, match="input_ids must be from 0 to 1181, but is from 1 to 1182"):
             model.predict({**ids, "input_ids": np.full_like(ids["input_ids"], 1182) - (ids["input_ids"] > 500) * 1181})

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from official_bert.config.sentence_modules import SPLADE_POOLINGS
-from official_bert.serving.engine_model import Reader, Reading, padded_table
-from official_bert.serving.signatures import Arrays, ArraySpec
+from official_bert.serving.engine_model import EngineModel, Reader, Reading, padded_table
+from official_bert.serving.signatures import Arrays, ArraySpec, Signature
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import truncate_and_join
 
@@ -19,10 +19,16 @@ class SentenceReader(Reader):
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
         self.num_read = self.max_seq_length
-        if said["pooling"] in SPLADE_POOLINGS:
-            specs = {name: ArraySpec(np.dtype(dtype), (None, None)) for name, dtype in _SPARSE.items()}
+        self._is_sparse = said["pooling"] in SPLADE_POOLINGS
+        if self._is_sparse:
             self.num_logits = tokenizer.vocabulary.size
-            self.further_signatures = {SPARSE_VECTORS: (specs, _weights_above_0)}
+
+    def further_signatures(self, model: EngineModel) -> list[Signature]:
+        """Add `sparse_vectors` for a sparse model."""
+        texts = {"text": ArraySpec(np.dtype(object), (None,))}
+        specs = {name: ArraySpec(np.dtype(dtype), (None, None)) for name, dtype in _SPARSE.items()}
+        sparse = Signature(SPARSE_VECTORS, texts, specs, lambda texts: _weights_above_0(model.answer(texts)))
+        return [sparse] if self._is_sparse else []
 
     def encode(self, text: str) -> Reading:
         ids = self.tokenizer.encode(self.said["prefix"] + text)

@@ -49,11 +49,10 @@ class SentenceServable(Servable):
         self.width, self._is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
-        if prefix and not prompts.are_pooled:
-            length = 1 + len(tokenizer.encode(prefix))  # with [CLS]
-            self._run_model = lambda inputs: model.after_pooling(
-                model.pooled(model.encoder(inputs, training=False), inputs, length)
-            )
+        unpooled = 1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0  # positions, with [CLS]
+        self._pooled = lambda encoded, inputs: model.after_pooling(model.pooled(encoded, inputs, unpooled))
+        if unpooled:
+            self._run_model = lambda inputs: self._pooled(model.encoder(inputs, training=False), inputs)
         if prefix and tokenizer.settings.morphemes:  # an export reads split texts
             self._prefix = f"{tokenizer.split_text(prefix)} "
         details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts.by_name)}
@@ -66,10 +65,21 @@ class SentenceServable(Servable):
         encoded = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)
         return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
 
+    @property
+    def described_signatures(self) -> Sequence[str]:
+        """See `Servable.described_signatures`."""
+        return (*super().described_signatures, *[TOKEN_VECTORS] * (not self._is_sparse))
+
+    def signature(self, name: str) -> Callable[..., Tensors]:
+        """See `Servable.signature`; also for `token_vectors`."""
+        if name != TOKEN_VECTORS:
+            return super().signature(name)
+        return traced(self._token_vectors, IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Add `token_vectors`, for the vectors of the tokens, and for a sparse model `sparse_vectors`."""
         signatures = super().signatures()
-        function = traced(self._token_vectors, IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+        function = self.signature(TOKEN_VECTORS)
         self._variables = [*self._variables, *function.variables]
         if self._is_sparse and self.reads_texts:
             texts = tf.TensorSpec([None], tf.string)
@@ -102,7 +112,18 @@ class SentenceServable(Servable):
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Compute the vectors of texts, float32 [B, D], and on request int8 and binary ones."""
-        vectors = self._run_model(inputs)[:, : self.width]
+        return self._outputs(self._run_model(inputs))
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Compute the same and the vectors of the tokens, unless the vectors are sparse, in one pass."""
+        if self._is_sparse:
+            return super().numbers(inputs)
+        encoded = self._run_encoder(inputs)
+        of_tokens = tf.cast(encoded["sequence_output"], tf.float32)
+        return {**self._outputs(self._pooled(encoded, inputs)), TOKEN_VECTORS: of_tokens}
+
+    def _outputs(self, vectors: tf.Tensor) -> Tensors:
+        vectors = vectors[:, : self.width]
         if self._normalizes:
             vectors = normalized(vectors)
         outputs = {VECTORS: vectors}

@@ -11,11 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.serving.engine_model import Reader, Reading, padded_table, softmax
-from official_bert.serving.signatures import Arrays
+from official_bert.serving.engine_model import (
+    EngineModel,
+    Reader,
+    Reading,
+    check_table_size,
+    decodable,
+    padded_table,
+    softmax,
+)
+from official_bert.serving.signatures import Arrays, ArraySpec, RequestError, Signature
 from official_bert.tasks.tagging.records import Window, make_windows, own_windows
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sequences import join_texts
+from official_bert.tokenization.sequences import MOST_BYTES, join_texts
 
 # Scores of the first tag, float32 [C]; of a tag (column) after another (row), [C, C]; and of the last tag, [C].
 Transitions = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -114,8 +122,33 @@ class TagReader(Reader):
             places = [match.span() for match in re.finditer(r"\S+", text)]
             words = [text[start:end] for start, end in places]
             windows = list(make_windows([words], self.tokenizer, max_seq_length=self.max_seq_length))
-        sequences = [join_texts(window.ids, (), self.specials).inputs for window in windows]
-        return Reading(sequences, _Sentence(text, places, windows))
+        return self._reading(_Sentence(text, places, windows))
+
+    def _reading(self, sentence: _Sentence) -> Reading:
+        return Reading([join_texts(window.ids, (), self.specials).inputs for window in sentence.windows], sentence)
+
+    def further_signatures(self, model: EngineModel) -> list[Signature]:
+        """Add `words`, for pretokenized sentences."""
+        words, shares = (ArraySpec(np.dtype(dtype), (None, None)) for dtype in (object, np.float32))
+        outputs = {"tags": words, "probabilities": shares}
+        return [Signature(WORDS, {"words": words}, outputs, lambda inputs: self._tag_words(model, inputs["words"]))]
+
+    def _tag_words(self, model: EngineModel, words: np.ndarray) -> Arrays:
+        """Tag pretokenized sentences, bytes [B, words]; b"" is padding and gets no tag."""
+        if (largest := max((sum(map(len, row)) for row in words), default=0)) > MOST_BYTES:
+            raise RequestError(f"words must have at most {MOST_BYTES} bytes per example, but one has {largest}")
+        check_table_size(*words.shape)
+        tags, shares = np.full(words.shape, b"", object), np.zeros(words.shape, np.float32)
+        readings = []
+        for row in words:
+            given = [decodable(word) for word in row if word]
+            windows = list(make_windows([given], self.tokenizer, max_seq_length=self.max_seq_length))
+            readings.append(self._reading(_Sentence("", [(0, 0)] * len(given), windows)))
+        for row, (reading, rows) in enumerate(zip(readings, model.read(readings), strict=True)):
+            places = np.flatnonzero([word != b"" for word in words[row]])
+            found, shares[row, places] = self._decided(reading.parts, rows)
+            tags[row, places] = [tag.encode() for tag in found]
+        return {"tags": tags, "probabilities": shares}
 
     def named(self, outputs: Arrays) -> Arrays:
         tags = np.array([tag.encode() for tag in self._tags], object)
@@ -129,8 +162,8 @@ class TagReader(Reader):
             for name, empty, values in zip(names, _EMPTY, zip(*columns, strict=True), strict=True)
         }
 
-    def _tagged(self, sentence: _Sentence, rows: Sequence[Arrays]) -> tuple[list[Any], ...]:
-        """Return the columns of `TABLES` for a sentence."""
+    def _decided(self, sentence: _Sentence, rows: Sequence[Arrays]) -> tuple[list[str], np.ndarray]:
+        """Return the tag of each word of a sentence, and its probability."""
         probabilities = np.zeros([len(sentence.places), len(self._tags)], np.float32)  # [W, C]
         for window, row in zip(sentence.windows, rows, strict=True):
             probabilities[list(window.words)] = row["probabilities"][np.array(window.positions, int) + 1]  # after [CLS]
@@ -139,7 +172,11 @@ class TagReader(Reader):
         else:
             scores = np.log(np.maximum(probabilities, LEAST))
             numbers, shares = best_path(scores, self._transitions), marginals(scores, self._transitions)
-        tags, shares = [self._tags[number] for number in numbers], shares[np.arange(len(numbers)), numbers]
+        return [self._tags[number] for number in numbers], shares[np.arange(len(numbers)), numbers]
+
+    def _tagged(self, sentence: _Sentence, rows: Sequence[Arrays]) -> tuple[list[Any], ...]:
+        """Return the columns of `TABLES` for a sentence."""
+        tags, shares = self._decided(sentence, rows)
         words = [sentence.text[start:end].encode() for start, end in sentence.places]
         entities = find_entities(tags) if self._has_entities else []
         starts = [sentence.places[entity.start][0] for entity in entities]

@@ -17,7 +17,7 @@ from official_bert.config.poolings import LAYER, pooling_help, poolings_of
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
 from official_bert.options.groups import SentenceOptions, TpuOptions
-from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.options.option import option, options
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError
@@ -37,14 +37,6 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
     )
     layers: str = option(
         "-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", from_checkpoint=True
-    )
-    max_seq_length: int = option(
-        128,
-        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
-        group="text",
-        from_checkpoint=True,
-        minimum=4,
-        maximum=MAX_AXIS,
     )
     use_one_hot_embeddings: bool = option(
         False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU.", group="rarely needed"

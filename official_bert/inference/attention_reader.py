@@ -25,7 +25,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable, load_m
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.sequences import join_texts, truncate_pair
+from official_bert.tokenization.sequences import BATCH_SIZE, join_texts, truncate_pair
 from official_bert.tokenization.tokenizer import pad
 from official_bert.training.devices import require_backend
 from official_bert.visualization.attention import AttentionView, Attributions
@@ -36,7 +36,6 @@ _NUM_STEPS = 32  # between the baseline and the text
 # S: wordpieces, V: vocabulary size, E: embedding width.
 Inputs = dict[str, np.ndarray]
 Score = Callable[[dict[str, tf.Tensor]], tf.Tensor]
-_MASKS_IN_A_BATCH = 32
 _MOST_NUMBERS = 1 << 27  # 512 MB, as of BERT-Large's heads among 590 wordpieces
 _HEAD = "cls/predictions/"  # prefix of the masked-LM head's variables in a checkpoint
 
@@ -271,7 +270,7 @@ class AttentionReader:
         # The text may have masks of its own, so find the index of the inserted one.
         ranks = np.cumsum(ids == self._tokenizer.mask_id) - (ids == self._tokenizer.mask_id)
         predictions: list[list[FilledMask] | None] = [None] * len(ids)
-        size = min(_MASKS_IN_A_BATCH, self._encoder.config.most_sequences(len(ids)))
+        size = min(BATCH_SIZE, self._encoder.config.most_sequences(len(ids)))
         for start in range(0, len(positions), size):
             masked = positions[start : start + size]
             batch = {name: np.repeat(values, len(masked), axis=0) for name, values in inputs.items()}

@@ -128,30 +128,23 @@ def _load(model_dir: str) -> Predictor:
 
 
 def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -> Sequence[Any]:
-    if settings.pooling is not None:
-        return predictor.embed(block.inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)
-    if settings.text_format is not None:
-        _check_texts(block, predictor.text_names)
-        return predictor.embed(block.inputs) if predictor.returns_vectors else predictor(block.inputs)
+    def predict(inputs: list[Any]) -> Sequence[Any]:
+        if settings.pooling is not None:
+            return predictor.embed(inputs, pooling=settings.pooling, max_seq_length=settings.max_seq_length)
+        if settings.text_format is None:
+            return predictor.predict_records(inputs)
+        return predictor.embed(inputs) if predictor.returns_vectors else predictor(inputs)
+
     try:
-        return predictor.predict_records(block.inputs)
+        return predict(block.inputs)
     except UserError as error:
-        for number, record in enumerate(block.inputs, start=block.first):
+        for number, one in enumerate(block.inputs, start=block.first):
             try:
-                predictor.predict_records([record])
+                predict([one])
             except UserError as mistake:
-                raise UserError(f"{block.file.name}: record {number} (counted from 0): {mistake}") from error
+                kind = "record" if settings.text_format is None else "text"
+                raise UserError(f"{block.file.name}: {kind} {number} (counted from 0): {mistake}") from error
         raise
-
-
-def _check_texts(block: Block, names: Sequence[str]) -> None:
-    for number, text in enumerate(block.inputs, start=block.first):
-        num_texts = 1 if isinstance(text, str) else len(text)
-        if names and num_texts != len(names):
-            raise UserError(
-                f"{block.file.name}: text {number} (counted from 0) is {'one text' if num_texts == 1 else 'a pair'}, "
-                f"but this model reads {' and '.join(names)}"
-            )
 
 
 def _with_shard(block: tuple[int, int, Any], num_shards: int) -> tuple[int, list[Any]]:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,10 +155,7 @@ class Predictor:
         if isinstance(texts, (str, tuple)):
             return self([texts])[0]
         _check_is_list(texts)
-        rows = [
-            _row(self._model.text_names, number, text, self._model.takes_one_text) for number, text in enumerate(texts)
-        ]
-        return self._results(rows, self._model.results, BATCH_SIZE)
+        return self._results(self._rows(texts), self._model.results)
 
     def classify(
         self,
@@ -187,22 +184,11 @@ class Predictor:
         _check_is_list(texts)
         if self.task != "classification" or len(self.text_names) < 2:
             raise UserError("labels need a classifier of pairs, trained on entailment, such as MNLI's")
-        return self._classified(list(texts), labels, hypothesis, multi_label=multi_label)
-
-    def _classified(
-        self, texts: Sequence[str], labels: Sequence[str], hypothesis: str, *, multi_label: bool
-    ) -> list[Classification] | list[MultiLabelClassification]:
-        """Return the probability of each label: that its hypothesis follows from the text.
-
-        A softmax over the labels' logits of entailment, which add up to 1; for several labels per text, over entailment
-        and contradiction of each label alone.
-
-        Source: Yin et al., "Benchmarking Zero-shot Text Classification", 2019; as in transformers' pipeline.
-        """
         check_labels(labels, hypothesis)
         rows = [(text, hypothesis.replace(PLACE, label)) for text in texts for label in labels]
-        pairs = np.array(self._results(rows, _logits_of_both, BATCH_SIZE), np.float32)
-        pairs = pairs.reshape(len(texts), len(labels), 2)
+        pairs = np.array(self._results(rows, _logits_of_both), np.float32).reshape(-1, len(labels), 2)
+        # A softmax over contradiction and entailment of each label, or over all labels' entailment, as in transformers.
+        # Source: Yin et al., "Benchmarking Zero-shot Text Classification", 2019.
         found = softmax(pairs)[..., 1] if multi_label or len(labels) == 1 else softmax(pairs[..., 1])
         results: list[Any] = []
         for row in found:
@@ -213,8 +199,12 @@ class Predictor:
             results.append(MultiLabelClassification(*result, above) if multi_label else result)
         return results
 
+    def _rows(self, texts: Iterable[str | tuple[str, ...]]) -> list[tuple[str, ...]]:
+        names, takes_one = self._model.text_names, self._model.takes_one_text
+        return [_row(names, number, text, takes_one) for number, text in enumerate(texts)]
+
     def _results(
-        self, rows: Sequence[tuple[str, ...]], read: Callable[[Arrays], list[Any]], batch_size: int
+        self, rows: Sequence[tuple[str, ...]], read: Callable[[Arrays], list[Any]], batch_size: int | None = None
     ) -> list[Any]:
         """Predict texts of similar length together, as many as `batch_size` or the size of the model allow.
 
@@ -225,18 +215,18 @@ class Predictor:
         def most_rows(num_characters: int) -> int:
             num_positions = min(num_characters, self._model.num_positions)  # a wordpiece has a character or more
             most = self._model.config.most_sequences(num_positions)
-            return max(min(batch_size, most, MOST_CELLS // num_characters), 1)
+            return max(min(batch_size or BATCH_SIZE, most, MOST_CELLS // num_characters), 1)
 
-        def found(batches: list[list[int]]) -> Iterator[list[Any]]:
-            for batch in batches:
-                columns = zip(*(rows[row] for row in batch), strict=True)
-                texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
-                try:
-                    yield read(self._model.answer(texts))
-                except RequestError as error:
-                    raise UserError(str(error)) from error
+        def answer(batch: Sequence[int]) -> list[Any]:
+            columns = zip(*(rows[row] for row in batch), strict=True)
+            texts = dict(zip(self._model.text_names, map(_encoded, columns), strict=True))
+            try:
+                return read(self._model.answer(texts))
+            except RequestError as error:
+                raise UserError(str(error)) from error
 
-        return compute_by_length([sum(map(len, row)) + _NUM_SPECIALS for row in rows], most_rows, found)
+        lengths = [sum(map(len, row)) + _NUM_SPECIALS for row in rows]
+        return compute_by_length(lengths, most_rows, functools.partial(map, answer))
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
         """Predict records in the format that runs of this model's task write.
@@ -257,15 +247,14 @@ class Predictor:
         def most_rows(num_positions: int) -> int:
             return min(BATCH_SIZE, self._model.config.most_sequences(num_positions))
 
-        def found(batches: list[list[int]]) -> Iterator[list[Any]]:
-            for batch in batches:
-                arrays = self._model.answer_records([records[row] for row in batch])
-                if set(arrays) == set(self._model.outputs[TEXT]):
-                    yield self._model.results(arrays)
-                else:
-                    yield [{name: values[row] for name, values in arrays.items()} for row in range(len(batch))]
+        def answer(batch: Sequence[int]) -> list[Any]:
+            arrays = self._model.answer_records([records[row] for row in batch])
+            if set(arrays) == set(self._model.outputs[TEXT]):
+                return self._model.results(arrays)
+            return [{name: values[row] for name, values in arrays.items()} for row in range(len(batch))]
 
-        return compute_by_length([self._model.num_positions] * len(records), most_rows, found)
+        lengths = [self._model.num_positions] * len(records)
+        return compute_by_length(lengths, most_rows, functools.partial(map, answer))
 
     def embed(
         self,
@@ -303,9 +292,9 @@ class Predictor:
         if self.returns_vectors and pooling is None:
             if max_seq_length is not None:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
-            rows = [_row(self._model.text_names, number, text) for number, text in enumerate(texts)]
             width = self._model.outputs[TEXT][VECTORS].shape[1]
-            return np.array(self._results(rows, self._model.results, batch_size), np.float32).reshape(-1, width)
+            vectors = self._results(self._rows(texts), self._model.results, batch_size)
+            return np.array(vectors, np.float32).reshape(-1, width)
         if self._model.text_encoder is None:
             raise UserError(
                 "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"

@@ -1,6 +1,5 @@
 """`TextEncoder`: vectors of texts, computed from any layers of an encoder."""
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -37,10 +36,9 @@ from official_bert.tokenization.sequences import (
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
 from official_bert.training.devices import create_strategy, dtype_policy
 
-# R: replicas, each of which computes a batch of the same shape.
 _POOLED_BYTES = 1 << 27  # maximum size of the vectors of a pool of texts
 
-# K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
+# R: replicas, which compute batches of one shape; K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
 
 class SequenceFunction:
@@ -49,13 +47,14 @@ class SequenceFunction:
     def __init__(
         self,
         compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],  # from the encoder's inputs, int32 [B, S], to [B, ...]
-        most_sequences: Callable[[int], int],  # of a length that are computed together; see `BertConfig`
+        config: BertConfig,
+        num_outputs: int = 0,  # per sequence, if they may be more than those of a layer
         *,
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
         self._strategy = strategy or tf.distribute.get_strategy()
-        self._fixed_shape, self._most_sequences = fixed_shape, most_sequences
+        self._fixed_shape, self._config, self._num_outputs = fixed_shape, config, num_outputs
         shape = (self._strategy.num_replicas_in_sync, *(fixed_shape or (None, None)))
         signature = [dict.fromkeys(ENCODER_INPUTS, tf.TensorSpec(shape, tf.int32))]
 
@@ -73,7 +72,8 @@ class SequenceFunction:
         def most_rows(length: int) -> int:
             if self._fixed_shape:
                 return self._fixed_shape[0]
-            return max(min(batch_size * USUAL_LENGTH // length, self._most_sequences(length)), 1)
+            most = self._config.most_sequences(length, self._num_outputs)
+            return max(min(batch_size * USUAL_LENGTH // length, most), 1)
 
         def computed(batches: list[list[int]]) -> Iterator[np.ndarray]:
             num_replicas = self._strategy.num_replicas_in_sync
@@ -97,12 +97,9 @@ class SequenceFunction:
 class VectorSettings(NamedTuple):
     # the K layers; 0 is the first, -1 the last, and "embeddings" the input of the first
     layers: Sequence[int | str] = (-1,)
-    # "none" for the vectors of all wordpieces. For one vector per layer: "cls", "mean", "max"; or without [CLS]
-    # and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
-    # `Bm25Weights`. Several of these give the K vectors of the first pooling, then those of the next, and so on:
-    # [P * K, D]. "pooler", the encoder's pooled output, must be the only pooling; it ignores the one layer given.
-    # "model", the vector of a sentence-transformers model or of a run of `run_sentence_encoder`, must be the only
-    # pooling, with the last layer; so must "splade", that of its masked-LM head, float [V]
+    # "none" for the vectors of all wordpieces, or the poolings of each layer in `config.poolings`, zeros for a text
+    # without words. Several give the K vectors of the first pooling, then those of the next, and so on: [P * K, D].
+    # "pooler", "model" and "splade", float [V], must be the only pooling, with the last layer
     pooling: str = "none"
     max_seq_length: int = 128  # maximum number of positions per sequence
     # whether to split longer texts into overlapping windows and average the results (for "max", take the maximum)
@@ -175,10 +172,8 @@ class TextEncoder:
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
         """Return the same encoder on the same devices with other settings and its counts at 0."""
-        batch_size = batch_size or self._batch_size
-        other = TextEncoder(
-            self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, head=self.head, **self._devices
-        )
+        options = {"batch_size": batch_size or self._batch_size, "bm25": bm25, "head": self.head, **self._devices}
+        other = TextEncoder(self.encoder, self.tokenizer, settings, **options)
         if bm25 is None:  # both share the compiled functions
             other._functions = self._functions
         return other
@@ -260,9 +255,8 @@ class TextEncoder:
         settings = self.settings
         key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows, self._unpooled
         if key not in self._functions:
-            outputs = {"num_outputs": self.width if self.is_sparse else 0}
-            most_sequences = functools.partial(self.encoder.config.most_sequences, **outputs)
-            self._functions[key] = SequenceFunction(self._compute, most_sequences, **self._devices)
+            num_outputs = self.width if self.is_sparse else 0
+            self._functions[key] = SequenceFunction(self._compute, self.encoder.config, num_outputs, **self._devices)
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -1,6 +1,5 @@
 """`TextScorer`: scores texts with the masked-LM head of a pretrained model, and pairs with its next-sentence head."""
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -83,9 +82,8 @@ class TextScorer:
             )
         self._scores_pairs = scores_pairs
         compute = self._next_sentence if scores_pairs else self._masked_wordpiece
-        outputs = {"num_outputs": 0 if scores_pairs else bert_config.vocab_size}
-        most_sequences = functools.partial(bert_config.most_sequences, **outputs)
-        self._function = SequenceFunction(compute, most_sequences, **devices)
+        num_outputs = 0 if scores_pairs else bert_config.vocab_size
+        self._function = SequenceFunction(compute, bert_config, num_outputs, **devices)
         self.num_long = 0  # number of texts that were truncated
 
     def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:

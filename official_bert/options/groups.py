@@ -239,7 +239,7 @@ class SentenceBatchOptions(DeviceOptions, ModelOptions):
 
     max_seq_length: int = option(
         128,
-        "Maximum number of wordpieces per sentence, including [CLS] and [SEP]; longer ones are truncated.",
+        "Maximum number of wordpieces per text, including [CLS] and [SEP]; longer ones are truncated.",
         group="text",
         from_checkpoint=True,
         minimum=4,

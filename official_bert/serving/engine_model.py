@@ -271,13 +271,7 @@ class EngineModel:
     takes_one_text = False
     config = USUAL_SIZES
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        engine: str | None = None,
-        num_threads: int = 0,
-    ):
+    def __init__(self, folder: str, *, engine: str | None = None, num_threads: int = 0):
         """Load a version; see `open_engine` for the arguments."""
         check_whole(folder)
         said, file_name = description(folder), model_file(folder)

@@ -57,6 +57,7 @@ class Servable(tf.Module):
     task: str  # a key of the task registry
     text_names: tuple[str, ...]  # names of an example's texts, the inputs of the signatures `text` and `tokenize`
     takes_one_text = False  # whether `Predictor` accepts only the first text of two
+    described_signatures: Sequence[str] = (SERVING_DEFAULT, TEXT, TOKENIZE)  # in exports that other programs compute
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
         """Combine a model with its tokenizer; a sequence has `max_seq_length` positions, also in `examples`.
@@ -167,11 +168,6 @@ class Servable(tf.Module):
             TOKENIZE: (self.tokenize, self.text_names, texts),
         }[name]
         return traced(function, inputs, specification)
-
-    @property
-    def described_signatures(self) -> Sequence[str]:
-        """Names of the signatures whose outputs are described in exports that other programs compute."""
-        return SERVING_DEFAULT, TEXT, TOKENIZE
 
     def numbers(self, inputs: Tensors) -> Tensors:
         """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""

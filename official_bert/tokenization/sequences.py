@@ -5,7 +5,7 @@ All joining of texts in Python is done here: for the records of all tasks, and f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ BATCH_SIZE = 32  # texts of `USUAL_LENGTH` that are computed together, by defaul
 USUAL_LENGTH = 64  # wordpieces
 POOLED_BATCHES = 64  # batches whose texts are read before those of similar length are computed together
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
 
 
 class Specials(NamedTuple):
@@ -79,8 +79,8 @@ def truncate_pair(
 def compute_by_length(
     lengths: Sequence[int],
     most_rows: Callable[[int], int],
-    compute: Callable[[list[list[int]]], Iterable[Sequence[Result]]],
-) -> list[Result]:
+    compute: Callable[[list[list[int]]], Iterable[Sequence[Any]]],
+) -> list[Any]:
     """Compute rows of similar length together, shortest first, so that they have little padding.
 
     Args:

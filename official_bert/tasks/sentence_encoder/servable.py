@@ -46,10 +46,14 @@ class SentenceServable(Servable):
         check_vector_size(size or 0, model.width)
         prefix = prompts.default
         tokenizer.check_prefix(prefix, max_seq_length)
+        if not model.is_sparse:
+            self.described_signatures = (*self.described_signatures, TOKEN_VECTORS)
         self.width, self._is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
         self._prefix = prefix
-        unpooled = 1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0  # positions, with [CLS]
+        unpooled = (
+            1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0
+        )  # positions, with [CLS]
         self._pooled = lambda encoded, inputs: model.after_pooling(model.pooled(encoded, inputs, unpooled))
         if unpooled:
             self._run_model = lambda inputs: self._pooled(model.encoder(inputs, training=False), inputs)
@@ -64,11 +68,6 @@ class SentenceServable(Servable):
             text = tf.strings.join([self._prefix, text])
         encoded = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)
         return truncate_and_join(encoded, specials=self._specials, max_seq_length=self.max_seq_length)
-
-    @property
-    def described_signatures(self) -> Sequence[str]:
-        """See `Servable.described_signatures`."""
-        return (*super().described_signatures, *[TOKEN_VECTORS] * (not self._is_sparse))
 
     def signature(self, name: str) -> Callable[..., Tensors]:
         """See `Servable.signature`; also for `token_vectors`."""

@@ -108,7 +108,7 @@ def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_p
     flags = {"init_checkpoint": str(OLDER), "export_dir": str(tmp_path / "none")}
     for pooling, message in {
         "max,model": "--pooling=max,model: model cannot be combined with other poolings",
-        "bm25": "--pooling: 'bm25' is unknown; choose from mean, cls, max, second_to_last",
+        "bm25": "--pooling: 'bm25' is unknown; choose from cls, mean, max, second_to_last",
     }.items():
         with prints_error(message):
             run_config(export_embeddings, config_of(EmbeddingExportConfig, **flags, pooling=pooling))

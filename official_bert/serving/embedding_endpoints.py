@@ -396,10 +396,11 @@ def add_embedding_endpoints(
     add("/v1/embeddings", lambda *_: _OpenAi, is_openai=True)
     for path in ("/v1/rerank", "/v2/rerank"):
         add(path, lambda *_: _RerankDocuments, is_openai=True)
+    add("/rerank", lambda content, _: _RerankDocuments if "documents" in content else _Rerank)  # vLLM's, or TEI's
     add("/", _kind)
     add("/embed_all", lambda *_: _EmbedAll)
     add("/embed_sparse", lambda *_: _EmbedSparse)
-    for kind in (_Embed, _Similarity, _Rerank, _Predict, _Tokenize, _Decode):
+    for kind in (_Embed, _Similarity, _Predict, _Tokenize, _Decode):
         add(f"/{kind.__name__[1:].lower()}", lambda *_, kind=kind: kind)
     for path, answer in (("/v1/models", models), ("/info", info), ("/health", health)):
         app.add_route(path, answer, methods=["GET"])

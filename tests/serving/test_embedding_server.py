@@ -493,6 +493,7 @@ def test_ranking_by_a_classifier_of_pairs(
             post(server, path, {**request, **more})
             for path, more in (("/v2/rerank", {}), ("/v1/rerank", {"return_documents": True}))
         )
+        assert post(server, "/rerank", request)[1]["results"] == plain["results"]  # as LiteLLM asks vLLM
         best = np.argsort(-scores, kind="stable")[:2].tolist()
         assert [row["index"] for row in plain["results"]] == best and "document" not in plain["results"][0]
         assert [row["document"] for row in with_texts["results"]] == [{"text": PASSAGES[place]} for place in best]

@@ -77,9 +77,8 @@ class SentenceModel(EncoderModel):
         self._layers_after = [tuple(layer) if isinstance(layer, list) else layer for layer in layers_after]
         self._options = {"poolings": self.poolings, "layers_after": self._layers_after, "size": size}
         config = encoder.config
-        self.width = config.hidden_size * sum(
-            layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings
-        )
+        counts = [layer_pooling.num_vectors(pooling, config.num_layers, parameter="pooling") for pooling in poolings]
+        self.width = config.hidden_size * sum(counts)
         self.is_sparse = not SPLADE_POOLINGS.keys().isdisjoint(poolings)
         if self.is_sparse:
             if len(poolings) > 1 or layers_after:
@@ -97,12 +96,10 @@ class SentenceModel(EncoderModel):
                     name: keras.Variable(ones, shape=shape, name=f"bm25_{name}", trainable=False, autocast=False)
                     for name, shape in (("idf", (config.vocab_size,)), ("average_length", ()))
                 }
-            self.head_layers = []
-            for number, layer in enumerate(filter(None, self._layers_after)):
-                made = _layer_after(number, layer)
-                made.build((None, self.width))
-                self.head_layers.append(made)
-                self.width = made.compute_output_shape((None, self.width))[-1]
+            self.head_layers = [_layer_after(*layer) for layer in enumerate(filter(None, self._layers_after))]
+            for layer in self.head_layers:
+                layer.build((None, self.width))
+                self.width = layer.compute_output_shape((None, self.width))[-1]
         self.width = min(self.width, size or self.width)
         self.build_for_any_length()
 

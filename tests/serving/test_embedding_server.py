@@ -123,7 +123,8 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
 @pytest.mark.slow
 def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
     folder = tmp_path / "sparse"
-    write_export(folder, "sentence_encoder", poolings=["splade"], layers_after=(), prompts={"query": QUERY})
+    options = {"poolings": ["splade"], "layers_after": (), "prompts": Prompts({"query": QUERY}, "")}
+    write_export(folder, "sentence_encoder", **options)
     client = TestClient(make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences"))
 
     def answers(path, **content):

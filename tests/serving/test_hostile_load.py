@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from official_bert.config.sentence_modules import Prompts
 from tests.serving.server_process import Server, clients, resident_kilobytes
 
 pytest.importorskip("uvicorn")
@@ -100,7 +101,7 @@ MODELS = {
         {}, PREDICT, body(signature_name="text", inputs={"question": ["who"], "context": ["a man is here"]}), to_answers
     ),
     "sentence_encoder": (
-        {"prompts": {"query": "the "}}, "/v1/embeddings", body(model="model", input="the town"), to_vectors
+        {"prompts": Prompts({"query": "the "}, "")}, "/v1/embeddings", body(model="model", input="the town"), to_vectors
     ),
     "classification": ({"labels": ("0", "1")}, "/rerank", body(query="who", texts=["a man", "a town"]), to_rankings),
 }  # fmt: skip

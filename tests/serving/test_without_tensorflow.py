@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from official_bert.commands.launch_workers import free_ports
+from official_bert.config.sentence_modules import Prompts
 from official_bert.inference.predictor import Predictor
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
@@ -92,7 +93,8 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
     """The endpoints are the same; only the signatures of tf.Examples are missing."""
     answers = []
     for name in ("saved_model", export_format):
-        write_export(tmp_path / name / "texts", "sentence_encoder", export_format=name, prompts={"query": "the "})
+        prompts = Prompts({"query": "the "}, "")
+        write_export(tmp_path / name / "texts", "sentence_encoder", export_format=name, prompts=prompts)
         served = ServedModel(str(tmp_path / name / "texts"), BatchingSettings(num_batch_threads=2))
         client, model = TestClient(make_app(served, "texts")), "/v1/models/texts"
         ids = {name: [[2, 9, 3]] for name in ("input_ids", "segment_ids", "input_mask")}

@@ -24,13 +24,15 @@ LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 
 
-def _classifier(encoder, labels=LABELS, problem="single_label", max_windows=1, activation="Identity", **common):
+def _classifier(
+    encoder, labels=LABELS, problem="single_label", thresholds=None, max_windows=1, activation="Identity", **common
+):
     """Return a classifier of pairs, or a regression without labels."""
     length = _LENGTH if max_windows > 1 else None
     model = ClassificationModel(encoder, num_outputs=len(labels) or 1, window_length=length)
     common["max_windows"] = max_windows
     problem = problem if labels else "regression"
-    outputs = ClassOutputs(problem, labels, activation=activation)
+    outputs = ClassOutputs(problem, labels, thresholds, activation)
     options = {"outputs": outputs, "is_pair": True, "max_seq_length": _LENGTH}
     return model, ClassificationServable(model, **common, **options)
 

@@ -106,14 +106,13 @@ def _split_parts(arrays: Mapping[str, Any], joined: Mapping[str, int]) -> dict[s
     for name, array in arrays.items():
         count = next((count for end, count in joined.items() if name.endswith(end)), 0)
         for part in range(count):
-            change = functools.partial(_part, part=part, count=count)
+
+            def change(whole, part=part, count=count):
+                return np.array_split(np.atleast_1d(whole), count)[part]
+
             found[f"{name}[{part}]"] = array.changed(change) if isinstance(array, StoredArray) else change(array)
         found |= {} if count else {name: array}
     return found
-
-
-def _part(array: np.ndarray, part: int, count: int) -> np.ndarray:
-    return np.array_split(array, count)[part] if array.ndim else array
 
 
 def join_parts(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

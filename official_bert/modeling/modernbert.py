@@ -13,11 +13,13 @@ from keras import ops
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import MASKED_SCORE, Pooler
 from official_bert.modeling.transformer import (
+    AttentionBlock,
     AttentionOutput,
     Dropout,
     EncoderLayer,
     Intermediate,
     LayerNorm,
+    ResidualOutput,
     SelfAttention,
     TransformerLayer,
     TransformerStack,
@@ -57,10 +59,19 @@ class PreNormLayer(EncoderLayer):
 
     def __init__(self, config: BertConfig, index: int, **kwargs):
         super().__init__(config, name=f"layer_{index}", **kwargs)
-        self.attention = PreNormAttention(config, index, dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
-        self.intermediate = GatedIntermediate(config, dtype=self.dtype_policy)
-        self.residual_output = Output(config, config.intermediate_size, dropout=0.0, dtype=self.dtype_policy)
+        policy, output = {"dtype": self.dtype_policy}, {"norm_name": None, "dtype": self.dtype_policy}
+        self.attention = AttentionBlock(
+            config,
+            RotaryAttention(config, is_global=config.is_global(index), **policy),
+            layer_norm=LayerNorm(config, **policy) if index else None,  # embeddings are normalized already
+            residual_output=ResidualOutput(
+                config, config.hidden_size, dropout=config.attention_probs_dropout_prob, **output
+            ),
+            **policy,
+        )
+        self.layer_norm = LayerNorm(config, **policy)
+        self.intermediate = GatedIntermediate(config, **policy)
+        self.residual_output = ResidualOutput(config, config.intermediate_size, dropout=0.0, **output)
 
     def build(self, input_shape=None):
         self.attention.build()
@@ -73,36 +84,6 @@ class PreNormLayer(EncoderLayer):
         attended, probabilities = self.attention(x, bias, layout=layout, first_only=first_only, training=training)
         inner = self.intermediate(self.layer_norm(attended), training=training)
         return AttentionOutput(self.residual_output(inner, attended, training=training), probabilities)
-
-
-class PreNormAttention(EncoderLayer):
-    """Self-attention of normalized vectors, with output projection and residual."""
-
-    def __init__(self, config: BertConfig, index: int, *, name: str = "attention", **kwargs):
-        super().__init__(config, name=name, **kwargs)
-        # Embeddings, the input of the first layer, are normalized already.
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy) if index else None
-        self.self_attention = RotaryAttention(config, is_global=config.is_global(index), dtype=self.dtype_policy)
-        self.residual_output = Output(
-            config, config.hidden_size, dropout=config.attention_probs_dropout_prob, dtype=self.dtype_policy
-        )
-
-    def build(self, input_shape=None):
-        if self.layer_norm is not None:
-            self.layer_norm.build((None, self.config.hidden_size))
-        self.self_attention.build()
-        self.residual_output.build()
-
-    def call(self, x, bias, *, layout, first_only=False, training=False):
-        normed = x if self.layer_norm is None else self.layer_norm(x)
-        attending, attending_layout, residual = normed, layout, x
-        if first_only:
-            (attending, attending_layout), bias = layout.first(normed), bias[:, :, :1]
-            residual, _ = layout.first(x)
-        context, probabilities = self.self_attention(
-            attending, normed, bias, attending_layout=attending_layout, layout=layout, training=training
-        )
-        return AttentionOutput(self.residual_output(context, residual, training=training), probabilities)
 
 
 class RotaryAttention(SelfAttention):
@@ -146,23 +127,6 @@ class GatedIntermediate(Intermediate):
     def call(self, x, training=False):
         """Map float [..., D] to float [..., I]."""
         return self.dropout(self.dense(x) * self.gate(x), training=training)
-
-
-class Output(EncoderLayer):
-    """Projects back to the hidden width, applies dropout and adds the residual."""
-
-    def __init__(self, config: BertConfig, input_width: int, *, dropout: float, name: str = "output", **kwargs):
-        super().__init__(config, name=name, **kwargs)
-        self._input_width = input_width
-        self.dense = dense(config.hidden_size, config, dtype=self.dtype_policy)
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
-
-    def build(self, input_shape=None):
-        self.dense.build((None, self._input_width))
-
-    def call(self, x, residual, training=False):
-        """Map x, float [..., input_width], and the block's input, float [..., D], to its output, float [..., D]."""
-        return residual + self.dropout(self.dense(x), training=training)
 
 
 class PredictionHead(Pooler):

@@ -122,24 +122,36 @@ class Dropout(keras.layers.Dropout):
 
 
 class ResidualOutput(EncoderLayer):
-    """Projects back to the hidden width, applies dropout, adds the residual and normalizes."""
+    """Projects back to the hidden width, applies dropout, adds the residual and normalizes.
+
+    Without `norm_name`, it does not normalize. `dropout` is the rate; None for that of the layers.
+    """
 
     def __init__(
-        self, config: BertConfig, input_width: int, *, norm_name: str = LAYER_NORM_NAME, name: str = "output", **kwargs
+        self,
+        config: BertConfig,
+        input_width: int,
+        *,
+        norm_name: str | None = LAYER_NORM_NAME,
+        dropout: float | None = None,
+        name: str = "output",
+        **kwargs,
     ):
         super().__init__(config, name=name, **kwargs)
         self._input_width = input_width
         self.dense = dense(config.hidden_size, config, dtype=self.dtype_policy)
-        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy, name=norm_name)
+        self.dropout = Dropout(config.hidden_dropout_prob if dropout is None else dropout, dtype=self.dtype_policy)
+        self.layer_norm = norm_name and LayerNorm(config, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
         self.dense.build((None, self._input_width))
-        self.layer_norm.build((None, self.config.hidden_size))
+        if self.layer_norm is not None:
+            self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, x, residual, training=False):
         """Map x, float [..., input_width], and the block's input, float [..., D], to its output, float [..., D]."""
-        return self.layer_norm(residual + self.dropout(self.dense(x), training=training))
+        output = residual + self.dropout(self.dense(x), training=training)
+        return output if self.layer_norm is None else self.layer_norm(output)
 
 
 class AttentionOutput(NamedTuple):
@@ -265,25 +277,38 @@ class TransformerLayer(EncoderLayer):
 
 
 class AttentionBlock(EncoderLayer):
-    """Self-attention with output projection and residual."""
+    """Self-attention, in some families of normalized vectors, with output projection and residual."""
 
-    def __init__(self, config: BertConfig, self_attention: "SelfAttention", *, name: str = "attention", **kwargs):
+    def __init__(
+        self,
+        config: BertConfig,
+        self_attention: "SelfAttention",
+        *,
+        layer_norm: LayerNorm | None = None,
+        residual_output: ResidualOutput | None = None,
+        name: str = "attention",
+        **kwargs,
+    ):
         super().__init__(config, name=name, **kwargs)
-        self.self_attention = self_attention
-        self.residual_output = ResidualOutput(config, config.hidden_size, dtype=self.dtype_policy)
+        self.self_attention, self.layer_norm = self_attention, layer_norm
+        self.residual_output = residual_output or ResidualOutput(config, config.hidden_size, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
+        if self.layer_norm is not None:
+            self.layer_norm.build((None, self.config.hidden_size))
         self.self_attention.build()
         self.residual_output.build()
 
     def call(self, x, bias, *, layout, first_only=False, training=False):
-        attending, attending_layout = x, layout
+        normed = x if self.layer_norm is None else self.layer_norm(x)
+        attending, residual, attending_layout = normed, x, layout
         if first_only:
-            (attending, attending_layout), bias = layout.first(x), bias[:, :, :1]
+            (attending, attending_layout), bias = layout.first(normed), bias[:, :, :1]
+            residual = attending if self.layer_norm is None else layout.first(x)[0]
         context, probabilities = self.self_attention(
-            attending, x, bias, attending_layout=attending_layout, layout=layout, training=training
+            attending, normed, bias, attending_layout=attending_layout, layout=layout, training=training
         )
-        return AttentionOutput(self.residual_output(context, attending, training=training), probabilities)
+        return AttentionOutput(self.residual_output(context, residual, training=training), probabilities)
 
 
 class SelfAttention(EncoderLayer):

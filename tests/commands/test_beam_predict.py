@@ -130,7 +130,11 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
     (tmp_path / "single.txt").write_text("a\n")
     lines = {"text_column": None, "text_b_column": None}
     for changes, *parts in (
-        ({**lines, "input_file": str(tmp_path / "single.txt")}, "single.txt: text 0", "one text, but this model reads"),
+        (
+            {**lines, "input_file": str(tmp_path / "single.txt")},
+            "single.txt: text 0",
+            "but this model reads text_a and text_b",
+        ),
         ({"input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3", "not UTF-8"),
         ({"text_column": "nothing"}, "no column 'nothing'"),
         ({"beam_args": "--direct_num_worker=2"}, "--beam_args: unknown option '--direct_num_worker'"),

@@ -158,10 +158,7 @@ def test_models_load_the_heads_that_are_there_and_name_the_others(released, capl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "place",
-    ["new/folder", *(pytest.param(f"new/model.{end}", marks=pytest.mark.slow) for end in ("ckpt-3", "safetensors"))],
-)
+@pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3", "new/model.safetensors"])
 def test_saved_models_load_again(released, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     config = BertConfig.from_json_file(str(released / "bert_config.json"))

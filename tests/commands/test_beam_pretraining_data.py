@@ -19,7 +19,7 @@ from tests.beam.cluster import (
     started,
     wait_until,
 )
-from tests.conftest import ROOT, assert_fails, assert_refused, run_here, run_script
+from tests.conftest import ROOT, assert_fails, assert_refused, endurance, run_here, run_script
 
 pytestmark = pytest.mark.beam
 
@@ -62,12 +62,7 @@ THREADS = {"beam_args": "--direct_running_mode=multi_threading --direct_num_work
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        pytest.param(THREADS | {"do_whole_word_mask": True, "max_ngram_length": 3}, marks=pytest.mark.slow),
-        pytest.param(ORDERED, marks=[pytest.mark.slow, pytest.mark.endurance]),
-    ],
+    "changes", [{}, THREADS | {"do_whole_word_mask": True, "max_ngram_length": 3}, *endurance(ORDERED)]
 )
 def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):
     flags.update(changes)

@@ -197,6 +197,7 @@ def test_of_many_labels_the_most_likely_are_written(models, load, eager, tmp_pat
         assert list(map(float, row[3::2])) == pytest.approx([share for _, share in expected], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_name_of_the_output_gives_its_format(models, eager, tmp_path):
     (tmp_path / "a.tsv").write_text('id\ttext\n\t\nn"1\tthe, town\nx;\tsnow\n')
     flags = {"model_dir": models / "score", "input_file": tmp_path / "a.tsv", "id_column": "0"}

@@ -435,6 +435,7 @@ def test_the_answers_to_another_file_are_not_overwritten_and_files_of_other_flag
         assert f"{name} is from an earlier prediction" in caplog.text
 
 
+@pytest.mark.slow
 def test_logits_that_are_no_numbers_are_no_answers(settings, tmp_path):
     arrays = arrays_of(SPAN_CHECKPOINT)
     arrays["cls/squad/output_weights"][1] = 3e38  # finite, but its products are not

@@ -62,9 +62,7 @@ def cosine(first, second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pooling", "layers"), [("mean", "-1"), pytest.param("max_no_special", "-1,-3", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("pooling", "layers"), [("mean", "-1"), ("max_no_special", "-1,-3")])
 def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
     query = "the crates woke"
     vectors = extracted(files_of_model, tmp_path, [*SENTENCES, query], pooling=pooling, layers=layers).mean(axis=1)

@@ -204,6 +204,7 @@ def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
             pair.graph.encode_beginnings(tf.constant(["the", text]), 10)
 
 
+@pytest.mark.slow
 def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(word_pair):
     texts = [" " * 600_000 + "the " * 200_000, *["the"] * 400]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -133,7 +133,7 @@ def test_sigterm_in_a_destructor_stops_the_block_after_it(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_repeated", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_repeated", [False, True])
 def test_ctrl_c_saves_a_checkpoint_and_a_second_one_ends_at_once(whole, tmp_path, caplog, monkeypatch, is_repeated):
     caplog.set_level("INFO", logger="absl")
 

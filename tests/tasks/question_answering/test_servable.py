@@ -23,7 +23,7 @@ from official_bert.tasks.question_answering.answers import MASKED_LOGIT, find_an
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tokenization import FullTokenizer, graph_operations
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, endurance
 from tests.exports import traced_once
 from tests.tokenization.hard_texts import PRESPLIT, UNCASED
 
@@ -156,9 +156,8 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
     ("lengths", "version_2"),
     [
         (tuple(LENGTHS.values()), False),
-        pytest.param((64, 24, 16), True, marks=pytest.mark.slow),
-        pytest.param((40, 30, 5), False, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param((64, 1, 20), True, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        ((64, 24, 16), True),
+        *endurance(((40, 30, 5), False), ((64, 1, 20), True)),
     ],
 )
 def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, lengths, version_2):
@@ -201,7 +200,8 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
     assert max(num_wordpieces) == 8
 
 
-@pytest.mark.parametrize("settings", [UNCASED, pytest.param(PRESPLIT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [UNCASED, PRESPLIT])
 def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, settings):
     if settings == UNCASED:
         ask = Predictor.from_servable(servable)
@@ -251,7 +251,7 @@ def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version_2", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("version_2", [False, True])
 def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_chooser, config, tokenizer, version_2):
     chooser.choose({"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
     ask = ask_chooser if version_2 else answerer(chooser, config, tokenizer, **LENGTHS)
@@ -266,6 +266,7 @@ def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_cho
     assert ask(("where?", "in the town"))[0].text == ("" if version_2 else "town")
 
 
+@pytest.mark.slow
 def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, ask_chooser):
     chooser.choose({"town": 5.0, "[CLS]": 1.0}, {"town": 5.0, "[CLS]": 1.0})
     ask = ask_chooser

@@ -109,7 +109,7 @@ def table_of(sentences):
     return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
 
 
-EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, pytest.param(24, marks=pytest.mark.slow)])
+EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, 24])
 
 
 @pytest.mark.slow
@@ -197,9 +197,7 @@ def asked_eagerly(servable):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "tags", [*(pytest.param(tags, marks=pytest.mark.slow) for tags in TAG_SETS[1:]), TAG_SETS[0]], ids=" ".join
-)
+@pytest.mark.parametrize("tags", TAG_SETS, ids=" ".join)
 def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
     model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)
@@ -284,6 +282,7 @@ def test_sentences_without_words_have_no_tags(tokenizer, signatures_for, texts):
         assert [piece for piece in row[0] if piece] == [tokenizer.cls_id, tokenizer.sep_id]
 
 
+@pytest.mark.slow
 def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for):
     ask_text = signatures_for(5)["text"]
     broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees \xff\xfe in", b"\xf0\x9f bees \xe4", b"\xc0\x80 \xff"]

@@ -9,6 +9,7 @@ import functools
 import gzip
 import importlib
 import io
+import itertools
 import json
 import math
 import os
@@ -263,10 +264,12 @@ def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
 def _not_utf8(path: str, number: int, line: bytes, place: int, rest: Iterable[bytes] = ()) -> UserError:
     encoding = "ENCODING"
     what = f"{path}, line {number}: byte 0x{line[place]:02x} at byte {place + 1} of the line is not UTF-8"
-    others = [other for other, line in enumerate(rest, start=number + 1) if not _is_utf8(line)]
-    if others:
-        shown = ", ".join(map(str, others[:_MOST_SHOWN])) + ", ..." * (len(others) > _MOST_SHOWN)
-        what += f", and {pluralize(len(others), 'line')} after it ({shown})"
+    others = (other for other, line in enumerate(rest, start=number + 1) if not _is_utf8(line))
+    if shown := list(map(str, itertools.islice(others, _MOST_SHOWN))):
+        num_more = sum(1 for _ in others)
+        what += (
+            f", and {pluralize(len(shown) + num_more, 'line')} after it ({', '.join(shown)}{', ...' * bool(num_more)})"
+        )
     if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding, what = "UTF-16", f"{path} is UTF-16"
     return UserError(

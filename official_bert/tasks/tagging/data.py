@@ -23,7 +23,7 @@ from official_bert.metrics.tagging import PREFIXES, has_entities, look_like_enti
 from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.text_files import LineReader, check_json, text_extension
 from official_bert.tasks.tagging.options import CHARACTERS
-from official_bert.tasks.tagging.spans import read_spans, text_of
+from official_bert.tasks.tagging.spans import TaggedRow, read_spans, text_of
 
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _COMMENT = re.compile(
@@ -224,8 +224,7 @@ def _read_lines(path: str, most: int | None = None) -> list[str]:
     return lines
 
 
-def _json_rows(path: str, is_tagged: bool) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield the place of each sentence, its words, and their tags, if it has any."""
+def _json_rows(path: str, is_tagged: bool) -> Iterator[TaggedRow]:
     for where, values in read_objects(path, "jsonl", ()):
         columns = []
         for known in _JSON_KEYS:
@@ -233,23 +232,24 @@ def _json_rows(path: str, is_tagged: bool) -> Iterator[tuple[str, list[str], lis
             if key is None and (not columns or is_tagged):
                 advice = "; file_layout=characters reads texts with spans" if text_of(values) else ""
                 raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}{advice}")
-            columns.append([] if key is None else values[key])
-            check_json(columns[-1], list[str], where, key or "")
+            columns.append(None if key is None else values[key])
+            if key is not None:
+                check_json(values[key], list[str], where, key)
         words, tags = columns
-        if tags and len(words) != len(tags):
+        if tags is not None and len(words) != len(tags):
             number = pluralize(len(words), "word")
             raise UserError(f"{where}: {number} but {pluralize(len(tags), 'tag')}; correct the line")
-        for cells in itertools.zip_longest(words, tags, fillvalue=""):
+        for cells in zip(words, tags or words, strict=True):
             if not cells[0] or any(set(cell) & set("\t\n\r") for cell in cells):
                 raise UserError(f"{where}: {cells[0]!r:.80} is empty or contains a tab or line end; correct the word")
         yield where, words, tags
 
 
-def _as_columns(rows: Iterable[tuple[str, list[str], list[str]]]) -> tuple[list[str], list[int]]:
+def _as_columns(rows: Iterable[TaggedRow]) -> tuple[list[str], list[int]]:
     """Return the lines in columns, and for each the line of the file that has it."""
     lines, numbers = [], []
     for where, words, tags in rows:
-        lines += map("\t".join, zip(words, tags, strict=True)) if tags else words
+        lines += map("\t".join, zip(words, tags, strict=True)) if tags is not None else words
         lines.append("")
         numbers += [int(where.rpartition(" ")[2])] * (len(lines) - len(numbers))
     return lines, numbers

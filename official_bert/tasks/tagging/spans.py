@@ -18,6 +18,10 @@ _KEYS = ("spans", "entities", "label", "labels")  # of the list of spans
 _TEXTS = ("text", "data.text")
 
 
+# The place of a text, for messages; its words or characters; and their tags, None if it has none.
+TaggedRow = tuple[str, list[str], list[str] | None]
+
+
 class _Span(NamedTuple):
     start: int
     end: int
@@ -29,8 +33,8 @@ def text_of(values: Mapping[str, Any]) -> str | None:
     return next((values[key] for key in _TEXTS if isinstance(values.get(key), str)), None)
 
 
-def read_spans(path: str, *, is_tagged: bool) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield the place of each text, its characters, and their tags in IOB2; without tags if there are none."""
+def read_spans(path: str, *, is_tagged: bool) -> Iterator[TaggedRow]:
+    """Yield the characters of each text, with tags in IOB2 unless it has no spans."""
     is_array = next(iter(LineReader(path)), "").lstrip().startswith("[")
     array = ((row.where, row.cells) for row in read_json_array(path, ALL_COLUMNS))
     rows = array if is_array else read_objects(path, "jsonl", ())
@@ -52,11 +56,8 @@ def read_spans(path: str, *, is_tagged: bool) -> Iterator[tuple[str, list[str], 
             end, number = span.end, number + 1
             if any(text[border - 1 : border + 1].isalnum() and 0 < border < len(text) for border in span[:2]):
                 inside, first = inside + 1, first or f"{where}: {text[span.start : span.end]!r:.80}"
-        yield (
-            where,
-            [" " if character in "\t\n\r" else character for character in text],
-            tags if found is not None else [],
-        )
+        columns = [" " if character in "\t\n\r" else character for character in text]
+        yield where, columns, None if found is None else tags
     if inside:
         logging.info("%s: %d of %d spans begin or end inside a word, first in %s", path, inside, number, first)
 

@@ -473,6 +473,7 @@ def test_json_lines_are_read_as_columns(tmp_path):
     [
         ({"tokens": ["a"], "ner_tags": [3]}, "line 2: ner_tags[0] is 3; it must be text"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "line 2: 1 word but 2 tags"),
+        ({"tokens": ["a"], "ner_tags": []}, "line 2: 1 word but 0 tags"),
         ({"tokens": ["a"]}, "line 2: no key 'ner_tags'; the keys are 'tokens'"),
         (
             {"text": "a b"},

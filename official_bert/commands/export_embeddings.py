@@ -63,7 +63,7 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
 
 
 def prepare(config: EmbeddingExportConfig) -> ModelFiles:
-    from official_bert.options.groups import check_export
+    from official_bert.serving.versions import check_export
     from official_bert.tokenization.tokenizer import check_max_seq_length
 
     model = prepare_model(config)
@@ -73,10 +73,9 @@ def prepare(config: EmbeddingExportConfig) -> ModelFiles:
 
 
 def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
-    from official_bert.serving.exports import check_export_dir, export_run
+    from official_bert.serving.exports import export_run
     from official_bert.serving.servable import TrainedModel
 
-    check_export_dir(config.export_dir)
     export_run(_servable, TrainedModel(config, *model_files, config.init_checkpoint))
 
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from official_bert.commands.shared.models import check_checkpoints
 from official_bert.options.command import Command
-from official_bert.support import files
 from official_bert.tasks.pretraining.options import PretrainingConfig
 
 if TYPE_CHECKING:
@@ -11,17 +11,10 @@ if TYPE_CHECKING:
 
 
 def prepare(config: PretrainingConfig) -> "PretrainingInputs":
-    from official_bert.checkpoints.locate import locate
     from official_bert.tasks.pretraining.data import read_inputs
-    from official_bert.training.run_folder import check_has_checkpoint
 
     inputs = read_inputs(config)
-    config = inputs.config
-    if config.init_checkpoint:
-        locate(config.init_checkpoint, "init_checkpoint")
-    if config.teacher and not files.is_folder(config.teacher):  # may be a Hugging Face folder
-        locate(config.teacher, "teacher")
-    check_has_checkpoint(config)
+    check_checkpoints(inputs.config, inputs.bert_config)
     return inputs
 
 

@@ -5,12 +5,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from official_bert.config.bert_config import BertConfig
 from official_bert.config.poolings import HEAD, pooling_help, poolings_of
 from official_bert.config.sentence_modules import SPLADE
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, Options, layer_numbers, option, options
-from official_bert.support.errors import UserError, check_installed
+from official_bert.support.errors import UserError
 
 VECTOR_TYPES = FLOAT32, INT8, BINARY = ("float32", "int8", "binary")
 # Supported values of `export_precision` for each `export_format`.
@@ -19,7 +18,6 @@ _PRECISIONS = {
     "tflite": ("float32", "float16", "int8"),
     "onnx": ("float32", "int8"),
 }
-MOST_ONNX_BYTES = 1 << 31  # of float32 weights, the limit of protocol buffers
 _POSITIONS_PER_EXAMPLE = 128  # average capacity of a batch
 
 
@@ -401,30 +399,6 @@ class VersionOptions(Options):
             )
         if self.export_format != "saved_model":
             self.refuse("export_parallelism", because="needs --export_format=saved_model")
-
-
-def check_export(config: VersionOptions, bert_config: BertConfig) -> None:
-    export_parts(bert_config, config.export_parallelism)
-    if config.export_format == "onnx":
-        if 4 * bert_config.num_parameters >= MOST_ONNX_BYTES:
-            raise UserError(
-                f"export_format=onnx: a file holds at most 2 GB, but the {bert_config.num_parameters:,} parameters of "
-                "the encoder need more; use export_format=saved_model"
-            )
-        for package in ("tf2onnx", *(["onnxruntime"] if config.export_precision == "int8" else [])):
-            check_installed(package, extra="onnx")
-
-
-def export_parts(config: BertConfig, parallelism: int) -> int:
-    """Return the number of parts that split the layers of an exported model."""
-    sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
-    undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
-    if undivided and parallelism:
-        raise UserError(
-            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of the exported "
-            "model; give a number that does"
-        )
-    return 1 if undivided else parallelism or 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from absl import logging
 
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
-from official_bert.options.groups import MOST_ONNX_BYTES, BatchingSettings, VersionOptions, export_parts
+from official_bert.options.groups import BatchingSettings, VersionOptions
 from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
 from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
 from official_bert.serving.signatures import METHODS
@@ -32,9 +32,11 @@ from official_bert.serving.versions import (
     DESCRIPTION_FILE,
     LIMITS,
     LITE_FILE,
+    MOST_ONNX_BYTES,
     ONNX_FILE,
     OUTPUTS,
-    check_is_no_version,
+    check_export_dir,
+    export_parts,
     versions,
 )
 from official_bert.support import files, writing
@@ -68,21 +70,6 @@ model_config_list {
 """
 _OPSET = 17  # the first with LayerNormalization; both programs have read it for years
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-
-
-def check_export_dir(export_dir: str) -> None:
-    """Check the version folder before any long computation; it need not exist yet."""
-    files.check_name(export_dir)
-    check_is_no_version(export_dir)
-    if files.is_remote(export_dir):
-        return
-    folder = os.path.abspath(export_dir)
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
 
 
 def _write_version(

@@ -3,13 +3,17 @@
 import os
 from typing import Any
 
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.groups import VersionOptions
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, check_installed
 
 SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
 ASSETS_FOLDER = "assets"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 MODEL_FILES = (SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE)  # of which a version has one
+
+MOST_ONNX_BYTES = 1 << 31  # of float32 weights, the limit of protocol buffers
 
 # In the description of an export for an engine: the outputs of its signatures, and the number of values of each input.
 OUTPUTS, LIMITS = "outputs", "limits"
@@ -19,6 +23,47 @@ NUM_POSITIONS = "num_example_positions"  # in the description of an export, if i
 def check_is_no_version(export_dir: str) -> None:
     if any(files.exists(os.path.join(export_dir, name)) for name in MODEL_FILES):
         raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Check the folder of versions, which need not exist yet."""
+    files.check_name(export_dir)
+    check_is_no_version(export_dir)
+    if files.is_remote(export_dir):
+        return
+    folder = os.path.abspath(export_dir)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
+
+
+def check_export(config: VersionOptions, bert_config: BertConfig) -> None:
+    """Check an export to come before any long computation."""
+    check_export_dir(config.export_dir)
+    export_parts(bert_config, config.export_parallelism)
+    if config.export_format == "onnx":
+        if 4 * bert_config.num_parameters >= MOST_ONNX_BYTES:
+            raise UserError(
+                f"export_format=onnx: a file holds at most 2 GB, but the {bert_config.num_parameters:,} parameters of "
+                "the encoder need more; use export_format=saved_model"
+            )
+        for package in ("tf2onnx", *(["onnxruntime"] if config.export_precision == "int8" else [])):
+            check_installed(package, extra="onnx")
+
+
+def export_parts(config: BertConfig, parallelism: int) -> int:
+    """Return the number of parts that split the layers of an exported model."""
+    sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
+    undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
+    if undivided and parallelism:
+        raise UserError(
+            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of the exported "
+            "model; give a number that does"
+        )
+    return 1 if undivided else parallelism or 2
 
 
 def versions(export_dir: str) -> list[int]:

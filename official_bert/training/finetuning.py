@@ -29,13 +29,7 @@ from official_bert.support.manifest import Manifest
 from official_bert.training.cluster import Cluster
 from official_bert.training.devices import create_cluster
 from official_bert.training.job import FinetuningJob
-from official_bert.training.loop import (
-    Trainer,
-    batches_of,
-    check_divisible,
-    training_batch_size,
-    warn_of_other_direction,
-)
+from official_bert.training.loop import Trainer, batches_of, check_divisible, training_batch_size
 from official_bert.training.model_files import check_same_casing
 from official_bert.training.run_folder import (
     check_model_files_replaceable,
@@ -78,13 +72,6 @@ def finetune(
     job = job_class(config, *inputs)
     if config.ensemble:
         _check_ensemble(job)
-    elif config.init_checkpoint:
-        warn_of_other_direction(config.init_checkpoint, job.bert_config)
-    elif not latest_checkpoint(checkpoint_folder(config)):
-        logging.warning(
-            "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
-            "give a pretrained checkpoint"
-        )
     teacher = checked_teacher(job) if config.teacher else None
     for name, batch_size in config.batch_sizes.items():
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1

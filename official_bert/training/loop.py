@@ -11,8 +11,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load, merged, open_checkpoint
-from official_bert.checkpoints.locate import locate
-from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudget, evaluation_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder_options import lora_scale
@@ -264,17 +262,6 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
             + f"; give at least {budget.minimum(longest)}"
         )
     return budget
-
-
-def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
-    """Warn if the `bert_config.json` beside an initial checkpoint has another attention direction."""
-    path = locate(init_checkpoint, "init_checkpoint").config_file
-    if path is None:
-        return
-    pretrained = BertConfig.from_json_file(path).attention_direction
-    if pretrained != bert_config.attention_direction:
-        message = "%s was trained with attention_direction=%s, but this run uses %s"
-        logging.warning(message, init_checkpoint, pretrained, bert_config.attention_direction)
 
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:

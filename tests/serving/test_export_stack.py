@@ -11,9 +11,9 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.options.groups import export_parts
 from official_bert.serving import export_stack
 from official_bert.serving.export_stack import ExportStack
+from official_bert.serving.versions import export_parts
 from official_bert.support.errors import UserError
 
 CONFIG = BertConfig(

@@ -28,7 +28,7 @@ from official_bert.modeling.heads import BILSTM, ClassificationModel, MultipleCh
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.options import groups
+from official_bert.serving import versions
 from official_bert.serving.engine_model import EngineModel
 from official_bert.serving.exports import write_lite, write_onnx
 from official_bert.serving.signatures import EXAMPLES, METHODS, TOKEN_VECTORS, RequestError
@@ -275,6 +275,6 @@ def test_without_the_extra_the_message_says_what_to_install(reviews, monkeypatch
     with pytest.raises(UserError, match=r"tf2onnx is not installed; run: pip install .*\[onnx\]"):
         write_onnx(str(tmp_path / "onnx"), None)
     assert not (tmp_path / "onnx").exists()
-    monkeypatch.setattr(groups, "MOST_ONNX_BYTES", 4)
+    monkeypatch.setattr(versions, "MOST_ONNX_BYTES", 4)
     with prints_error("--export_format=onnx: a file holds at most 2 GB, but the .* parameters of the encoder need"):
         run_classifier.prepare(config)

@@ -10,9 +10,9 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.poolings import BM25, LAYER, pooling_help, poolings_of
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.data.tables import FORMATS
-from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions, check_export
+from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions
 from official_bert.options.option import option, options
-from official_bert.options.training import FinetuningOptions
+from official_bert.options.training import FinetuningOptions, TrainingOptions
 from official_bert.support.errors import UserError, check_installed
 
 if TYPE_CHECKING:
@@ -167,32 +167,48 @@ def prepare_model(config: ModelOptions) -> ModelFiles:
 
 def prepare_finetuning(config: FinetuningOptions, *, reads_pairs: bool = False) -> ModelFiles:
     """Read the files of the model, which must read pairs if the task does; check that checkpoints and teacher exist."""
-    from official_bert.checkpoints.locate import locate
+    from official_bert.checkpoints.locate import latest_checkpoint, locate
+    from official_bert.serving.versions import check_export
     from official_bert.training.model_files import read_model_files
-    from official_bert.training.run_folder import check_has_checkpoint
+    from official_bert.training.run_folder import checkpoint_folder
 
     direction = config.attention_direction
     model = ModelFiles(*read_model_files(config, for_training=config.trains_encoder, attention_direction=direction))
     if reads_pairs:
         model.tokenizer.specials.check_pairs()
-    check_export(config, model.bert_config)
+    if config.do_export:
+        check_export(config, model.bert_config)
     for path in config.ensemble:
         locate(path, "ensemble_checkpoints")
-    for name in () if config.ensemble else ("init_checkpoint", "teacher"):
-        if path := getattr(config, name):
-            locate(path, name)
     if not config.ensemble:
-        check_has_checkpoint(config)
+        check_checkpoints(config, model.bert_config)
+        if not (config.init_checkpoint or latest_checkpoint(checkpoint_folder(config))):
+            logging.warning(
+                "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
+                "give a pretrained checkpoint"
+            )
     return model
+
+
+def check_checkpoints(config: TrainingOptions, bert_config: BertConfig) -> None:
+    """Check that the weights to read exist; warn if the initial ones have another attention direction."""
+    from official_bert.checkpoints.locate import locate
+    from official_bert.training.run_folder import check_has_checkpoint
+
+    if config.teacher:
+        locate(config.teacher, "teacher")
+    path = locate(config.init_checkpoint, "init_checkpoint").config_file if config.init_checkpoint else None
+    if path and (pretrained := BertConfig.from_json_file(path).attention_direction) != bert_config.attention_direction:
+        message = "%s was trained with attention_direction=%s, but this run uses %s"
+        logging.warning(message, config.init_checkpoint, pretrained, bert_config.attention_direction)
+    check_has_checkpoint(config)
 
 
 def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions, inputs: tuple[Any, ...]) -> None:
     """Train, evaluate, predict and export; `inputs` are those of `prepare_finetuning` and the data of the task."""
-    from official_bert.serving.exports import check_export_dir, export_run
+    from official_bert.serving.exports import export_run
     from official_bert.serving.servable import TrainedModel
     from official_bert.training.finetuning import finetune
 
-    if config.do_export:
-        check_export_dir(config.export_dir)
     servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
     finetune(job_class, config, inputs, lambda *run: export_run(servable_module.servable_of_run, TrainedModel(*run)))

@@ -19,7 +19,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, ordered_pairs, sentence_pairs
 from official_bert.families.bert import ElectraConfig
 from official_bert.families.family import FAMILY_KEY
-from official_bert.options.groups import check_export
+from official_bert.serving.versions import check_export
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest, find_inputs, is_no_sidecar

@@ -23,7 +23,7 @@ from official_bert.data.pipeline import (
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
 from official_bert.options.training import JAX
-from official_bert.serving.exports import check_export_dir, export_run
+from official_bert.serving.exports import export_run
 from official_bert.serving.servable import TrainedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs
@@ -38,7 +38,7 @@ from official_bert.tasks.pretraining.task import (
 from official_bert.tokenization import Vocabulary, vocab
 from official_bert.training.cluster import Cluster
 from official_bert.training.devices import create_cluster, encoder_options
-from official_bert.training.loop import Trainer, check_divisible, training_batch_size, warn_of_other_direction
+from official_bert.training.loop import Trainer, check_divisible, training_batch_size
 from official_bert.training.monitoring import ScalarLog, write_results
 from official_bert.training.run_folder import (
     RESULTS_FILE,
@@ -114,14 +114,10 @@ class PretrainingRecords(NamedTuple):
 
 def pretrain(inputs: PretrainingInputs) -> None:
     config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
-    if config.do_export:
-        check_export_dir(config.export_dir)
-    elif vocabulary:
+    if vocabulary and not config.do_export:
         logging.info("vocabulary: %s, %s", vocabulary.source, config.text_settings)
     if config.teacher and vocabulary:
         check_teacher_vocabulary(config.teacher, vocabulary)
-    if config.init_checkpoint:
-        warn_of_other_direction(config.init_checkpoint, bert_config)
     if latest_checkpoint(config.output_dir):
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:

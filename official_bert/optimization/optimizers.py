@@ -77,7 +77,6 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         no_decay: Sequence[str] = NO_DECAY,
         frozen: Sequence[keras.Variable] = (),
         layer_wise_lr_decay: float = 1.0,
-        global_clipnorm: float | None = CLIP_NORM,
         **options: Any,
     ):
         """Set the hyperparameters; `build` creates the slots.
@@ -91,8 +90,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
           no_decay: regular expressions; variables whose path matches one are not decayed. Each must match a variable.
           frozen: the model's frozen variables, which also count as matches of an expression.
           layer_wise_lr_decay: ratio of each layer's learning rate to that of the layer above it.
-          global_clipnorm: global norm to clip gradients to; None for no clipping.
-          **options: other options of Keras optimizers.
+          **options: other options of Keras optimizers; by default, gradients are clipped with `global_clipnorm=1.0`.
 
         Raises:
           ValueError: `weight_decay` is given, which in Keras decays all variables.
@@ -102,7 +100,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
                 f"{type(self).__name__} does not take weight_decay, which would decay every variable; use "
                 "weight_decay_rate"
             )
-        super().__init__(learning_rate, global_clipnorm=global_clipnorm, **options)
+        super().__init__(learning_rate, **{"global_clipnorm": CLIP_NORM, **options})
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
         self.beta_2 = beta_2

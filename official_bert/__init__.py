@@ -54,11 +54,11 @@ import importlib.util
 import re
 import sys
 
+from official_bert.lazy import listed_names
+
 __version__ = "0.1.0"
 
-# Name to the module that defines it, as editors and type checkers read them.
-_NAMES = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
-_PUBLIC = {name: module for module, name in re.findall(r"from (\S+) import (\w+)", _NAMES)}
+_PUBLIC = listed_names(__spec__)
 
 __all__ = [*_PUBLIC, "__version__"]
 

@@ -9,14 +9,14 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "official_bert"
 ROWS = (
-    ("support", "config", "families", "options"),
+    ("support", "lazy", "config", "families", "options"),
     ("tokenization", "metrics", "optimization", "visualization"),
     ("data", "modeling", "checkpoints"),
     ("training", "serving"),
     ("tasks",),
     ("inference",),
     ("commands",),
-    ("__main__",),
+    ("__main__", "__init__"),
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
 IN_THE_GRAPH = tuple(

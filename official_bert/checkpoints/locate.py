@@ -102,7 +102,7 @@ def find_config(path: str) -> str | None:
 
 
 def _config_beside(path: str) -> str | None:
-    names = dict.fromkeys((*(family.config_file for family in all_families()), _HF_CONFIG))
+    names = dict.fromkeys((*(family.config_file for family in all_families().values()), _HF_CONFIG))
     paths = (os.path.join(folder, name) for folder in model_folders(path) for name in names)
     return next(filter(files.exists, paths), None)
 

@@ -107,7 +107,7 @@ def config_values(path: str) -> dict[str, Any]:
                 "its layers share their weights, so their number cannot be derived; put the model's "
                 "albert_config.json beside it, or give it as bert_config_file"
             )
-        shared = next(family for family in all_families() if family.shares_layers)
+        shared = next(family for family in all_families().values() if family.shares_layers)
         values |= {FAMILY_KEY: shared.name, "num_hidden_layers": num_hidden_layers, "embedding_size": words[1]}
     _log_once(logging.INFO, f"{path}: sizes derived from the variables; hidden_act=gelu, as in released models")
     return values

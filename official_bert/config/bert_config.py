@@ -329,7 +329,7 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
     known = _keys(family)
     unknown = sorted(set(values) - set(known) - set(family.constant_keys))
     if unknown:
-        for other in all_families():
+        for other in all_families().values():
             if other.own_key and unknown[0] in _keys(other):
                 raise UserError(
                     f"{unknown[0]} is a key of {other.title}, whose config also needs {other.own_key}; {family.title} "

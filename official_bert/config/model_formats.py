@@ -5,13 +5,13 @@ has these functions: `config_values` translates the format's config file to our 
 a prefix from `locate`; and `text_settings`, in formats that are folders, reads the casing.
 """
 
-import importlib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import NamedTuple
 
+from official_bert import lazy
 from official_bert.families.family import is_config
 from official_bert.support import files, text_files
 from official_bert.support.errors import format_names, import_tensorflow
@@ -28,13 +28,13 @@ class Format(NamedTuple):
     sign: str
     config: str  # the file with the architecture
     vocabulary: str  # the subfolder with the vocabulary
-    module: str  # the module that reads the format
+    module: Callable[[], ModuleType]  # what reads the format
 
 
-HUGGING_FACE = Format("", "config.json", "", "official_bert.checkpoints.safetensors")  # `HF_WEIGHTS` identify it
-OBJECT_CHECKPOINT = Format(".index", ".index", "", "official_bert.checkpoints.model_garden")
-SAVED_MODEL = Format("saved_model.pb", "saved_model.pb", "assets", "official_bert.checkpoints.model_garden")
-PRESET = Format("model.weights.h5", "config.json", "assets/tokenizer", "official_bert.checkpoints.keras_hub")
+HUGGING_FACE = Format("", "config.json", "", lambda: lazy.safetensors)  # `HF_WEIGHTS` identify it
+OBJECT_CHECKPOINT = Format(".index", ".index", "", lambda: lazy.model_garden)
+SAVED_MODEL = Format("saved_model.pb", "saved_model.pb", "assets", lambda: lazy.model_garden)
+PRESET = Format("model.weights.h5", "config.json", "assets/tokenizer", lambda: lazy.keras_hub)
 FOLDERS = (SAVED_MODEL, PRESET)
 
 # The weights of a Hugging Face folder, in order of preference: one file, or several with an index.
@@ -124,7 +124,7 @@ def _has_weights(folder: str, names: Collection[str]) -> bool:
 def load_module(row: Format) -> ModuleType:
     if row in (OBJECT_CHECKPOINT, SAVED_MODEL):
         import_tensorflow(f"a model with {row.sign}", ", or use model.safetensors")
-    return importlib.import_module(row.module)
+    return row.module()
 
 
 def find_vocabulary(folder: str) -> str | None:

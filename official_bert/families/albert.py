@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from official_bert import lazy
 from official_bert.config.bert_config import LARGEST_SIZE, MOST_LAYERS, BertConfig
 from official_bert.families.family import (
     Family,
@@ -91,8 +92,8 @@ ALBERT_FAMILY = Family(
         "net_structure_type": 0,
         "num_memory_blocks": 0,
     },
-    tokenizer="official_bert.tokenization.sentencepiece_tokenizer.SentencePieceTokenizer",
-    parts={"stack": "official_bert.modeling.transformer.SharedStack"},
+    tokenizer=lambda: lazy.SentencePieceTokenizer,
+    parts=lambda: {"stack": lazy.SharedStack},
     layers="ALBERT's shared layers",
     layer_scope="encoder/transformer/group_0/",
     layer_keys=("num_hidden_groups", "inner_group_num"),

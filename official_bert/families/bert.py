@@ -1,9 +1,10 @@
 """BERT and the families that differ from it in data: DistilBERT, ELECTRA, RoBERTa, XLM-RoBERTa and CamemBERT."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from official_bert import lazy
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig
 from official_bert.families.family import (
     BERT,
@@ -223,11 +224,8 @@ class CamembertConfig(RobertaConfig):
     family_name: ClassVar[str] = "camembert"
 
 
-_TOKENIZERS = "official_bert.tokenization"
-
-
 def roberta_family(
-    title: str, config_class: type, classes: str, tokenizer: str, vocab_size: int, **theirs: Any
+    title: str, config_class: type, classes: str, tokenizer: Callable[[], type], vocab_size: int, **theirs: Any
 ) -> Family:
     """Make a family with RoBERTa's embeddings and heads.
 
@@ -245,8 +243,8 @@ def roberta_family(
         name=config_class.family_name,
         title=title,
         config_class=config_class,
-        tokenizer=f"{_TOKENIZERS}.{tokenizer}",
-        parts={"embeddings": "official_bert.modeling.encoder.RobertaEmbeddings"},
+        tokenizer=tokenizer,
+        parts=lambda: {"embeddings": lazy.RobertaEmbeddings},
         masked_lm_activation="gelu_erf",
         hugging_face=HuggingFace(
             fixed={**FIXED, "pad_token_id": RobertaConfig.first_position - 1, **fixed},
@@ -269,10 +267,6 @@ def roberta_family(
     )
 
 
-ROBERTA = roberta_family("a RoBERTa", RobertaConfig, "Roberta", "bpe_tokenizer.BpeTokenizer", 50265)
-XLM_ROBERTA = roberta_family(
-    "an XLM-RoBERTa", XlmRobertaConfig, "XLMRoberta", "sentencepiece_tokenizer.XlmRobertaTokenizer", 30522
-)
-CAMEMBERT = roberta_family(
-    "a CamemBERT", CamembertConfig, "Camembert", "sentencepiece_tokenizer.CamembertTokenizer", 30522
-)
+ROBERTA = roberta_family("a RoBERTa", RobertaConfig, "Roberta", lambda: lazy.BpeTokenizer, 50265)
+XLM_ROBERTA = roberta_family("an XLM-RoBERTa", XlmRobertaConfig, "XLMRoberta", lambda: lazy.XlmRobertaTokenizer, 30522)
+CAMEMBERT = roberta_family("a CamemBERT", CamembertConfig, "Camembert", lambda: lazy.CamembertTokenizer, 30522)

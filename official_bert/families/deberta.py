@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from official_bert import lazy
 from official_bert.config.bert_config import LARGEST_SIZE, BertConfig
 from official_bert.families.family import (
     FIXED,
@@ -95,11 +96,8 @@ DEBERTA_FAMILY = Family(
     title="a DeBERTa",
     config_class=DebertaConfig,
     own_key="position_buckets",
-    tokenizer="official_bert.tokenization.sentencepiece_tokenizer.DebertaTokenizer",
-    parts={
-        "embeddings": "official_bert.modeling.encoder.WordEmbeddings",
-        "stack": "official_bert.modeling.deberta.DisentangledStack",
-    },
+    tokenizer=lambda: lazy.DebertaTokenizer,
+    parts=lambda: {"embeddings": lazy.WordEmbeddings, "stack": lazy.DisentangledStack},
     pooler_activation="gelu_erf",  # activation of the classifier's projection
     hugging_face=_Keys(
         defaults={

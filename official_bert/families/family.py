@@ -1,25 +1,14 @@
 """`Family`, the description of an encoder family, with its keys and tensor names in `transformers`; all families."""
 
 import dataclasses
-import importlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from official_bert import lazy
 from official_bert.support.errors import UserError
 
 BERT = "bert"
-FAMILIES = {
-    BERT: "official_bert.families.bert.BERT_FAMILY",
-    "albert": "official_bert.families.albert.ALBERT_FAMILY",
-    "distilbert": "official_bert.families.bert.DISTILBERT_FAMILY",
-    "electra": "official_bert.families.bert.ELECTRA_FAMILY",
-    "roberta": "official_bert.families.bert.ROBERTA",
-    "xlm-roberta": "official_bert.families.bert.XLM_ROBERTA",
-    "camembert": "official_bert.families.bert.CAMEMBERT",
-    "mpnet": "official_bert.families.mpnet.MPNET_FAMILY",
-    "deberta-v2": "official_bert.families.deberta.DEBERTA_FAMILY",
-    "modernbert": "official_bert.families.modernbert.MODERNBERT_FAMILY",
-}
 FAMILY_KEY = "family"  # key of our config files, for families that have no key of their own
 # Activations, theirs to ours. The last of several names is the one we write: PyTorch computes it in one kernel.
 ACTIVATIONS = {
@@ -45,7 +34,7 @@ _THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our
 class Family:
     """A family of models that differ only in their sizes. The defaults are BERT's."""
 
-    name: str  # key in `FAMILIES`, equal to `model_type` in a Hugging Face `config.json`
+    name: str  # `model_type` in a Hugging Face `config.json`
     title: str  # name in messages: "an ALBERT"
     config_class: type  # `BertConfig` or a subclass; its fields are the keys of the config files
     config_file: str = "bert_config.json"  # name of the config file in released archives
@@ -53,11 +42,10 @@ class Family:
     own_key: str | None = None
     # unused keys of released config files, each with its only supported value
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # dotted path of the tokenizer class, which is imported on demand
-    tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
-    # dotted paths of the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and "pooler".
-    # Their variables are named as in our checkpoints
-    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tokenizer: Callable[[], type] = lambda: lazy.FullTokenizer
+    # the layers that differ from BERT's: "embeddings", "stack" (the transformer layers) and "pooler". Their variables
+    # are named as in our checkpoints
+    parts: Callable[[], Mapping[str, type]] = dict
     pooler_activation: str = "tanh"  # activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config
     # whether all heads read what the pooler makes of a position, instead of the position itself
     heads_read_pooler: bool = False
@@ -285,34 +273,36 @@ class HuggingFace:
         return self.prefix + name if name.partition(".")[0] in stems else name
 
 
+@functools.cache
+def all_families() -> dict[str, Family]:
+    """Return the families by name."""
+    families = (
+        *(lazy.BERT_FAMILY, lazy.ALBERT_FAMILY, lazy.DISTILBERT_FAMILY, lazy.ELECTRA_FAMILY, lazy.ROBERTA),
+        *(lazy.XLM_ROBERTA, lazy.CAMEMBERT, lazy.MPNET_FAMILY, lazy.DEBERTA_FAMILY, lazy.MODERNBERT_FAMILY),
+    )
+    return {family.name: family for family in families}
+
+
 def load_family(name: Any, key: str = "model_type") -> Family:
-    if not isinstance(name, str) or name not in FAMILIES:
-        known = ", ".join(map(repr, FAMILIES))
+    if not isinstance(name, str) or name not in all_families():
+        known = ", ".join(map(repr, all_families()))
         raise UserError(
             f"{key} is {name!r:.80}, a family of encoders that is not supported; use a model of one of these: {known}"
         )
-    return load_class(FAMILIES[name])
-
-
-def load_class(path: str) -> Any:
-    """Import a class or another object by its dotted path."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
-def all_families() -> list[Family]:
-    return [load_family(name) for name in FAMILIES]
+    return all_families()[name]
 
 
 def canonical_name(name: str) -> str:
     """Translate a variable name of a released checkpoint to ours."""
-    return with_prefix(name, {old: new for family in all_families() for old, new in family.released_names.items()})
+    return with_prefix(
+        name, {old: new for family in all_families().values() for old, new in family.released_names.items()}
+    )
 
 
 def stored_names(names: Collection[str]) -> list[str]:
     """Translate the names of a checkpoint's variables to the released ones if it has the `own_scope` of a family."""
     prefixes: dict[str, str] = {}
-    for family in all_families():
+    for family in all_families().values():
         if family.own_scope and any(name.startswith(family.own_scope) for name in names):
             prefixes = {ours: theirs for theirs, ours in family.released_names.items()}
     return [with_prefix(name, prefixes) for name in names]
@@ -327,7 +317,7 @@ def family_of_keys(values: Mapping[str, Any]) -> Family:
     """Return the family of a config file, ours or a released one; BERT if no key identifies another family."""
     if FAMILY_KEY in values:
         return load_family(values[FAMILY_KEY], FAMILY_KEY)
-    signs = {family.own_key: family.name for family in all_families()}
+    signs = {family.own_key: family.name for family in all_families().values()}
     return load_family(next((signs[key] for key in values if key in signs), BERT))
 
 
@@ -344,7 +334,9 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
 
 def _family_of_names(names: Collection[str]) -> Family | None:
     """Return the first family with matching layer names; None if there is none."""
-    return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)
+    return next(
+        (family for family in all_families().values() if any(f"/{family.layer_scope}" in name for name in names)), None
+    )
 
 
 def is_config(values: Mapping[str, Any], path: str) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from official_bert import lazy
 from official_bert.config.bert_config import FIRST, LARGEST_SIZE, MEAN, BertConfig
 from official_bert.families.family import (
     FIXED,
@@ -136,11 +137,11 @@ MODERNBERT_FAMILY = Family(
     title="a ModernBERT",
     config_class=ModernBertConfig,
     own_key="local_attention",
-    tokenizer="official_bert.tokenization.bpe_tokenizer.BpeTokenizer",
-    parts={
-        "embeddings": "official_bert.modeling.encoder.WordEmbeddings",
-        "stack": "official_bert.modeling.modernbert.RotaryStack",
-        "pooler": "official_bert.modeling.modernbert.PredictionHead",
+    tokenizer=lambda: lazy.BpeTokenizer,
+    parts=lambda: {
+        "embeddings": lazy.WordEmbeddings,
+        "stack": lazy.RotaryStack,
+        "pooler": lazy.PredictionHead,
     },
     pooler_activation="gelu_erf",
     heads_read_pooler=True,

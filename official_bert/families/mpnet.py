@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from official_bert import lazy
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.bert import RobertaConfig, roberta_family
 from official_bert.families.family import Rule, layer_norm, layer_rules
@@ -38,7 +39,7 @@ _LIKE_ROBERTA = roberta_family(
     "an MPNet",
     MPNetConfig,
     "MPNet",
-    "full_tokenizer.FullTokenizer",
+    lambda: lazy.FullTokenizer,
     30527,
     prefix="mpnet.",
     fixed={"relative_attention_num_buckets": MPNetConfig.num_position_buckets},
@@ -56,5 +57,4 @@ _LIKE_ROBERTA = roberta_family(
         ),
     ),
 )
-_PARTS = {**_LIKE_ROBERTA.parts, "stack": "official_bert.modeling.transformer.RelativeStack"}
-MPNET_FAMILY = dataclasses.replace(_LIKE_ROBERTA, parts=_PARTS)
+MPNET_FAMILY = dataclasses.replace(_LIKE_ROBERTA, parts=lambda: {**_LIKE_ROBERTA.parts(), "stack": lazy.RelativeStack})

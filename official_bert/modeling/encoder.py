@@ -28,7 +28,6 @@ import optree
 from keras import ops
 
 from official_bert.config.bert_config import FIRST, LAST, BertConfig
-from official_bert.families.family import load_class
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, FlatLayout, LoraSettings, add_lora
 from official_bert.modeling.pooling import mean_over_positions
 from official_bert.modeling.token_model import ENCODER_SCOPE, EncoderInputs, TokenModel, complete_inputs, too_long
@@ -116,7 +115,7 @@ class BertEncoder(TokenModel):
         self.config = config
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
         parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
-        parts |= {part: load_class(path) for part, path in config.family.parts.items()}
+        parts |= config.family.parts()
         self.embeddings = parts["embeddings"](
             config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy
         )

@@ -19,7 +19,7 @@ CLIP_NORM = 1.0  # reference value
 
 def layers_of(paths: Sequence[str], parameter: str) -> list[int | None]:
     """Return the number of each variable's encoder layer, from 0, or None; raise if the layers share their weights."""
-    for family in all_families():
+    for family in all_families().values():
         if family.shares_layers and any(family.layer_scope in path for path in paths):
             raise UserError(f"{parameter}: the layers of {family.title} share their weights; leave it out")
     return [int(match[2]) if match else None for match in map(_LAYER.search, paths)]

@@ -204,7 +204,6 @@ class BpeTokenizer(Tokenizer):
     """
 
     vocabulary_class = BpeVocabulary
-    graph_class = "official_bert.tokenization.graph_operations.PythonTokenizer"
     is_of_words = False
     vocabulary: BpeVocabulary
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from absl import logging
 
+from official_bert import lazy
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import characters
@@ -175,8 +176,6 @@ class FullTokenizer(Tokenizer):
     each word is cached, which makes it fast.
     """
 
-    graph_class = "official_bert.tokenization.graph_tokenizer.GraphTokenizer"
-
     def __init__(
         self,
         vocab_file: str | os.PathLike[str] | Vocabulary,
@@ -212,8 +211,6 @@ class FullTokenizer(Tokenizer):
             do_lower_case, strip_accents, basic_tokenize, tokenize_chinese_chars, strip_accents_only, morphemes
         ).check()
         self._splitter = WordSplitter(morphemes) if morphemes else None
-        if morphemes:
-            self.graph_class = "official_bert.tokenization.graph_operations.PythonTokenizer"
         self.vocabulary = vocabulary = self.vocabulary_class.loaded(vocab_file)
         vocabulary.require(UNK, CLS, SEP)
         self.basic_tokenizer = BasicTokenizer(**self.settings._replace(morphemes=None).recorded)
@@ -234,6 +231,10 @@ class FullTokenizer(Tokenizer):
     def of_split_text(self) -> "FullTokenizer":
         """Return the tokenizer of the results of `split_text`."""
         return type(self)(self.vocabulary, **self.settings._replace(morphemes=None)._asdict())
+
+    def in_graph(self) -> Any:
+        """See `Tokenizer`; morphemes are split by Python."""
+        return super().in_graph() if self.settings.morphemes else lazy.GraphTokenizer(self)
 
     def to_tokenizer_json(self) -> dict[str, Any] | None:
         """Make the content of a `tokenizer.json` with which `tokenizers` gives the same ids; None if it cannot."""

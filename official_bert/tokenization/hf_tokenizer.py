@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Required, TypedDict
 
 from official_bert.config.model_formats import vocabulary_folders
-from official_bert.families.family import all_families, load_class
+from official_bert.families.family import all_families
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, require
 
@@ -148,7 +148,7 @@ def check_folder(vocabulary: Any, values: TokenizerJson | None) -> None:
     folder, path = os.path.dirname(vocabulary.source), vocabulary.source
     config, model = read_tokenizer_config(folder), read_tokenizer_config(folder, "config.json")
     kind = type(vocabulary)
-    families = (of for of in all_families() if load_class(of.tokenizer).vocabulary_class is kind)
+    families = (of for of in all_families().values() if of.tokenizer().vocabulary_class is kind)
     known = {
         "tokenizer_class": {*kind.other_classes, *(family.hugging_face.tokenizer_class for family in families)},
         "word_tokenizer_type": {"basic"},

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from typing_extensions import Self
 
+from official_bert import lazy
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError, folder_of_tensorflow_text, install_command, require
@@ -259,7 +260,6 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     vocabulary_class = SentencePieceVocabulary
-    graph_class = "official_bert.tokenization.graph_sentencepiece.GraphSentencePieceTokenizer"
     is_of_words = False
     vocabulary: SentencePieceVocabulary
 
@@ -292,7 +292,7 @@ class SentencePieceTokenizer(Tokenizer):
     def in_graph(self) -> Any:
         """Return the tokenizer as TensorFlow operations; UserError if tensorflow-text is not installed."""
         folder_of_tensorflow_text("the graph of a SentencePiece model")
-        return super().in_graph()
+        return lazy.GraphSentencePieceTokenizer(self)
 
     def to_tokenizer_json(self) -> dict[str, Any] | None:
         """Make the content of a `tokenizer.json` with the same ids; None if `tokenizers` cannot produce them."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from typing_extensions import Self
 
+from official_bert import lazy
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family import Family, all_families, load_class
+from official_bert.families.family import Family, all_families
 from official_bert.support import files
 from official_bert.support.errors import UserError, import_tensorflow, no_attribute
 from official_bert.tokenization.sequences import JoinedSequence, Specials, truncate_and_join
@@ -171,7 +172,6 @@ class Tokenizer(abc.ABC):
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
-    graph_class: ClassVar[str]  # dotted path of the TensorFlow operations that produce the same ids
     is_of_words: ClassVar[bool] = True  # whether the wordpieces of a word do not depend on its context
     vocabulary: Vocabulary
     settings: TextSettings
@@ -216,12 +216,12 @@ class Tokenizer(abc.ABC):
         return cls(vocabulary)
 
     def in_graph(self) -> Any:
-        """Return the tokenizer as TensorFlow operations."""
-        return load_class(self.graph_class)(self)
+        """Return the tokenizer as TensorFlow operations; those of this class call Python."""
+        return lazy.PythonTokenizer(self)
 
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
         """Make the content of a `tokenizer_config.json` for sequences of at most `max_length` tokens."""
-        owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
+        owner = next(of for of in (family, *all_families().values()) if isinstance(self, of.tokenizer()))
         name = self.vocabulary.their_class or owner.hugging_face.tokenizer_class
         return {"tokenizer_class": name, "model_max_length": max_length, **self._their_settings()}
 

@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.config import model_formats
 from official_bert.config.sentence_modules import read_encoder_settings
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family import FAMILIES, FAMILY_KEY, MODEL_TYPE, all_families, load_class, load_family
+from official_bert.families.family import FAMILY_KEY, MODEL_TYPE, all_families
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import (
@@ -102,7 +102,7 @@ def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
 
 def tokenizer_kinds() -> dict[str, Any]:
     """Return the tokenizer classes of all families, keyed by the name of the vocabulary file."""
-    kinds = (load_class(family.tokenizer) for family in all_families())
+    kinds = (family.tokenizer() for family in all_families().values())
     kinds = {kind.vocabulary_class.file_name: kind for kind in kinds}
     return {WORDPIECE_FILE: kinds[VOCAB_FILE], **kinds}
 
@@ -147,7 +147,7 @@ def _family_beside(vocab_file: str) -> Any:
     values = text_files.read_json(path, "model config") if files.exists(path) else {}
     row = model_formats.config_format(path)
     name = model_formats.load_module(row).config_values(path).get(FAMILY_KEY) if row else values.get(MODEL_TYPE)
-    return load_class(load_family(name).tokenizer) if isinstance(name, str) and name in FAMILIES else None
+    return all_families()[name].tokenizer() if isinstance(name, str) and name in all_families() else None
 
 
 def content_of_copy(path: str) -> bytes:

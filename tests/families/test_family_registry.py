@@ -6,12 +6,12 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.bert import ElectraConfig
-from official_bert.families.family import FAMILIES
+from official_bert.families.family import all_families
 from official_bert.support.errors import UserError
 
 
 def test_an_unknown_family_is_refused_with_those_that_are_known(tmp_path):
-    known = ", ".join(map(repr, FAMILIES))
+    known = ", ".join(map(repr, all_families()))
     for name, key in (("config.json", "model_type"), ("bert_config.json", "family")):
         path = tmp_path / name
         path.write_text(json.dumps({key: "gpt2", "vocab_size": 9}))

@@ -16,7 +16,7 @@ import tokenizers
 from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
-from official_bert.families.family import FAMILIES
+from official_bert.families.family import all_families
 from official_bert.inference.finished_runs import find_run
 from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
@@ -180,7 +180,7 @@ def test_the_programs_of_the_page_run(program, vocabularies, tmp_path, monkeypat
 def test_the_page_has_a_program_for_each_family():
     models = [re.findall(r'Predictor\("(.+?)"\)', program)[0] for _, program in PROGRAMS]
     kinds = [json_files(MODELS[name])["config.json"]["model_type"] for name in models]
-    assert sorted(kinds) == sorted(FAMILIES)
+    assert sorted(kinds) == sorted(all_families())
 
 
 @pytest.mark.parametrize("name", ["klue/roberta-base", "sentence-transformers/all-mpnet-base-v2"])

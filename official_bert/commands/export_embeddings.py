@@ -116,6 +116,7 @@ def _servable(trained: "TrainedModel") -> "SentenceServable":
         normalize=config.normalize,
         vector_types=config.listed_vector_types,
         prompts=prompts,
+        query_weights=head.query_weights if head else None,
     )
 
 

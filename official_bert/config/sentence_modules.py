@@ -33,6 +33,9 @@ SPLADE_POOLINGS = {
     "splade_sum_log1p": ("sum", "log1p_relu"),
 }
 _TRANSFORMERS = ("Transformer", "MLMTransformer")
+QUERY, DOCUMENT = "query", "document"  # names of prompts, and of the routes of a `Router`
+ROUTER, STATIC_QUERIES = "Router", "SparseStaticEmbedding"
+_ROUTER_FILE = "router_config.json"
 
 
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -61,6 +64,8 @@ _UNDERSTOOD: dict[str, dict[str, Collection | None]] = {
     DENSE: {**dict.fromkeys(("in_features", "out_features", "bias", "activation_function")), **_ENDS},
     LAYER_NORM: {"dimension": None},
     NORMALIZE: _ENDS,
+    ROUTER: {"default_route": (DOCUMENT,), "allow_empty_key": None, "route_mappings": ({},)},
+    STATIC_QUERIES: {"frozen": None},
 }
 # The activations of the logits of a CrossEncoder, by the kind of its classifier.
 _ACTIVATIONS = {
@@ -73,6 +78,12 @@ _ACTIVATIONS = {
 class _Module(TypedDict):
     type: str
     path: str
+
+
+class _Router(TypedDict):
+    types: dict[str, str]  # of modules, by their paths
+    structure: dict[str, list[str]]  # the paths of the modules of each route
+    parameters: dict[str, Any]
 
 
 _Pooling = TypedDict(
@@ -200,6 +211,8 @@ NO_PROMPTS = Prompts({}, "")
 def read_prompts(folder: str) -> Prompts:
     file, settings = os.path.join(folder, SETTINGS_FILE), _read_settings(folder)
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
+    if query_folder(folder) is not None:
+        prompts = {QUERY: "", DOCUMENT: "", **prompts}
     default = "" if name is None else prompts.get(name)
     if default is None:
         raise UserError(f"{file}: the default_prompt_name is {name!r:.80}, which is not one of its prompts")
@@ -232,26 +245,51 @@ def _read(file: str, kind: str, schema: Any) -> Any:
     return values
 
 
+def query_folder(folder: str) -> str | None:
+    """Return the folder of the weights that inference-free SPLADE gives the wordpieces of queries; None without one."""
+    return _layout(folder)[1] if has_modules(folder) else None
+
+
 def _modules(folder: str) -> list[tuple[str, str]]:
-    """Return the type and folder of each module, in order."""
+    """Return the type and folder of each module, in order; for a `Router`, those of documents."""
+    return _layout(folder)[0]
+
+
+def _layout(folder: str) -> tuple[list[tuple[str, str]], str | None]:
     file = os.path.join(folder, MODULES_FILE)
     modules = text_files.read_json_list(file, "list of modules")
     if not 0 < len(modules) <= _MAX_MODULES:
         raise UserError(f"{file} names {len(modules):,} modules; it must name 1 to {_MAX_MODULES}")
     text_files.check_json(modules, list[_Module], file)
-    found = []
     for module in modules:
-        kind, path = module["type"], module["path"]
         text_files.check_declared(module, _UNDERSTOOD[MODULES_FILE], file)
-        if not kind.startswith(("sentence_transformers.", "sparse_encoder.")):
-            raise UserError(
-                f"{file} names the module {kind!r:.80}, whose code is not known; only those of "
-                "sentence_transformers are supported"
-            )
-        if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
-            raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
-        found.append((kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder))
-    return found
+    found = [_placed(module["type"], module["path"], file) for module in modules]
+    (kind, inner), *others = found
+    router_file = os.path.join(inner, _ROUTER_FILE)
+    if kind != ROUTER or not files.exists(router_file):
+        return found, None
+    router = text_files.read_json_as(router_file, "settings of sentence-transformers", _Router)
+    text_files.check_declared(router["parameters"], _UNDERSTOOD[ROUTER], router_file)
+    routes = {
+        name: [_placed(router["types"].get(path, ""), path, router_file) for path in paths]
+        for name, paths in router["structure"].items()
+    }
+    if routes.keys() != {QUERY, DOCUMENT} or [kind for kind, _ in routes[QUERY]] != [STATIC_QUERIES]:
+        return found, None
+    return [*routes[DOCUMENT], *others], routes[QUERY][0][1]
+
+
+def _placed(kind: str, path: str, file: str) -> tuple[str, str]:
+    """Return the type of a module without its package, and its folder, which is within that of the file."""
+    if not kind.startswith(("sentence_transformers.", "sparse_encoder.")):
+        raise UserError(
+            f"{file} names the module {kind!r:.80}, whose code is not known; only those of sentence_transformers are "
+            "supported"
+        )
+    if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
+        raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
+    folder = os.path.dirname(file)
+    return kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder
 
 
 def _poolings(folder: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def hard_negatives(
     for start in range(0, len(pairs), _QUERIES_AT_A_TIME):
         some = pairs[start : start + _QUERIES_AT_A_TIME]
         queries = (TextOrPair(query_prefix + pair.anchor) for pair in some)
-        vectors = np.stack(list(sentence_vectors(queries, search.encoder)))
+        vectors = np.stack(list(sentence_vectors(queries, search.encoder, is_query=True)))
         left_out = [{row for key in known[pair.anchor] for row in rows_of[key]} for pair in some]
         found = search.nearest_rows(vectors, rule.range_max + max(map(len, left_out)))
         for pair, vector, without, rows, cosines in zip(some, vectors, left_out, *found, strict=True):

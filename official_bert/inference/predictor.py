@@ -263,6 +263,7 @@ class Predictor:
         pooling: str | None = None,
         max_seq_length: int | None = None,
         batch_size: int = BATCH_SIZE,
+        prompt_name: str | None = None,
     ) -> np.ndarray:
         """Compute a vector for each text with the encoder.
 
@@ -277,6 +278,8 @@ class Predictor:
             dense layers). Default: "model" if the folder has modules, otherwise "mean".
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
           batch_size: number of texts of 64 wordpieces to compute together; more if shorter, fewer if longer.
+          prompt_name: a prompt of the folder of a model, or "query" or "document" for inference-free SPLADE, which
+            computes the vectors of queries without the encoder. Default: the folder's default prompt; documents.
 
         Returns:
           float32 [N, D] for a list, in order; [D] for one text. D is the encoder's hidden size, four times that for
@@ -287,9 +290,12 @@ class Predictor:
           UserError: an argument is invalid, or this is an export that predicts another task.
         """
         if isinstance(texts, (str, tuple)):
-            return self.embed([texts], pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size)[0]
+            options = {"max_seq_length": max_seq_length, "batch_size": batch_size, "prompt_name": prompt_name}
+            return self.embed([texts], pooling=pooling, **options)[0]
         _check_is_list(texts)
-        if self.returns_vectors and pooling is None:
+        if prompt_name is not None and self._model.text_encoder is None:
+            raise UserError(f"prompt_name={prompt_name!r:.80} needs the folder of the model; an export has one prompt")
+        if prompt_name is None and self.returns_vectors and pooling is None:
             if max_seq_length is not None:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
             width = self._model.outputs[TEXT][VECTORS].shape[1]
@@ -302,7 +308,11 @@ class Predictor:
                 else "an export only predicts its task; for vectors give the run's folder"
             )
         return self._model.text_encoder.embed(
-            list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
+            list(texts),
+            pooling=pooling,
+            max_seq_length=max_seq_length,
+            batch_size=batch_size,
+            prompt_name=prompt_name,
         )
 
 

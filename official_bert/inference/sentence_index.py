@@ -127,12 +127,14 @@ def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25W
     return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
-def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
+def sentence_vectors(
+    texts: Iterable[TextOrPair], encoder: TextEncoder, *, is_query: bool = False
+) -> Iterator[np.ndarray]:
     """Yield one vector per sentence, the mean of its pooled vectors over the layers; zeros without wordpieces.
 
     It is scaled to length 1, unless it is sparse.
     """
-    for features in encoder.features(texts):
+    for features in encoder.features(texts, is_query=is_query):
         vector = features.vectors.mean(axis=0, dtype=np.float64)
         yield (vector if encoder.is_sparse else normalized(vector)).astype(np.float32)
 
@@ -260,7 +262,8 @@ class SentenceSearch:
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
         """Return the sentences with the largest similarity to each query, with their similarities."""
-        rows, cosines = self.nearest_rows(np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
+        vectors = np.stack(list(sentence_vectors(queries, self.encoder, is_query=True)))
+        rows, cosines = self.nearest_rows(vectors, top_k)
         distinct = list(self.lines)
         ranked = [
             [

@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAST_FOUR, poolings_of
-from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, SPLADE, Prompts
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, QUERY, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.modeling import pooling as layer_pooling
@@ -19,7 +19,7 @@ from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, U
 from official_bert.modeling.pooling import Bm25Weights
 from official_bert.modeling.token_model import is_needed
 from official_bert.options.groups import SentenceBatchOptions
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.sentence_encoder.head import RunHead, SentenceHead, find_head
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import (
@@ -205,6 +205,7 @@ class TextEncoder:
         pooling: str | None,
         max_seq_length: int | None,
         batch_size: int,
+        prompt_name: str | None = None,
     ) -> np.ndarray:
         """Compute one vector per text, ignoring `settings`; see `Predictor.embed`."""
         pooling = pooling or (MODEL if self.head and self.head.is_default else "mean")
@@ -217,21 +218,32 @@ class TextEncoder:
         elif max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
-        row = POOLINGS[pooling]
-        settings = VectorSettings(row.layers, row.of_layer or pooling, max_seq_length)
+        row, prompts = POOLINGS[pooling], self.head.prompts.by_name if pooling == MODEL and self.head else {}
+        if prompt_name is not None and prompt_name not in prompts:
+            known = f"with pooling={pooling}, the prompts are {format_names(prompts) if prompts else 'none'}"
+            raise UserError(f"prompt_name={prompt_name!r:.80} is unknown; {known}")
+        settings = VectorSettings(row.layers, row.of_layer or pooling, max_seq_length, prompt=prompts.get(prompt_name))
         encoder = self.with_settings(settings, batch_size=batch_size)
         pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
         shape = (-1, len(encoder.settings.layers), encoder.width)  # [N, K, D]
-        vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)
+        features = encoder.features(pairs, is_query=prompt_name == QUERY)
+        vectors = np.array([text.vectors for text in features], np.float32).reshape(shape)
         return vectors.sum(axis=1) if pooling == SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
 
-    def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
+    def features(
+        self, texts: Iterable[TextOrPair], first_index: int = 0, *, is_query: bool = False
+    ) -> Iterator[TextFeatures]:
         """Compute the vectors of texts; a whole pool is read before its first result.
+
+        Inference-free SPLADE computes those of queries from a table, without the encoder.
 
         Yields:
           The features of each text: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
         """
         indices = itertools.count(first_index)
+        if is_query and self._uses_head and self.head.query_weights is not None:
+            yield from map(self._of_query, texts, indices)
+            return
         num_of_position = len(self.settings.layers) * max(1, len(self._poolings))
 
         def sizes(text: _EncodedText) -> tuple[int, int]:
@@ -250,6 +262,17 @@ class TextEncoder:
                 self.num_texts += 1
                 self.num_wordpieces += len(text.input_ids)
                 yield TextFeatures(next(indices), text.input_ids, of_text.astype(self.settings.dtype, copy=False))
+
+    def _of_query(self, text: TextOrPair, index: int) -> TextFeatures:
+        """Return the static weights of the wordpieces of a query, without [CLS] and [SEP], as sentence-transformers."""
+        parts = self._prompt + text.text_a, text.text_b or ""
+        input_ids = [piece for part in parts for piece in self.tokenizer.encode(part)]
+        kept, weights = input_ids[: self.settings.max_seq_length], self.head.query_weights
+        self.num_texts, self.num_wordpieces = self.num_texts + 1, self.num_wordpieces + len(kept)
+        self.num_long += len(kept) < len(input_ids)
+        vector = np.zeros((1, len(weights)), self.settings.dtype)
+        vector[0, kept] = weights[kept]
+        return TextFeatures(index, kept, vector)
 
     def _function(self) -> SequenceFunction:
         settings = self.settings

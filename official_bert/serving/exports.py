@@ -91,6 +91,9 @@ def _write_version(
             write_description(partial, servable, **details)
             with files.open_file(_path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
                 sink.write(content_of_copy(vocabulary.source))
+            for name, array in servable.arrays.items():
+                with files.open_file(os.path.join(partial, ASSETS_FOLDER, name), "wb") as sink:
+                    np.save(sink, array)
             _write_checksums(partial)
             fault_point("complete")
             add(partial)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.loading import load, open_checkpoint
@@ -79,7 +80,7 @@ class Servable(tf.Module):
         self._run_encoder = lambda inputs: model.encoder(inputs, training=False)
         self._encoder = lambda: model.encoder
         self._weights = lambda: model.variables
-        self._details = dict
+        self._details = self._arrays = dict
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
         self._output_specs = lambda: predict.get_concrete_function().structured_outputs
@@ -97,6 +98,11 @@ class Servable(tf.Module):
     def details(self) -> Mapping[str, Any]:
         """Further values for the description of an export, as JSON: those of the task's reader."""
         return self._details()
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """Arrays to write beside the vocabulary of an export, by file name."""
+        return self._arrays()
 
     @property
     def limits(self) -> Mapping[str, int]:

@@ -7,18 +7,20 @@ import asyncio
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
+from official_bert.config.sentence_modules import QUERY
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.batching import Arrays, parts_by_positions
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.served_model import ServedVersion, by_rank
 from official_bert.serving.signatures import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
-from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, description
+from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, QUERY_WEIGHTS, description
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts, truncate_and_join
@@ -79,6 +81,7 @@ class ModelReading(NamedTuple):
     labels: Sequence[str]  # the classes of a classifier in the order of its outputs; empty for other models
     is_windowed: bool  # whether the model reads longer texts in windows of `max_length`
     tokenizer: Tokenizer  # a tokenizer that does not truncate
+    query_weights: np.ndarray | None  # float32 [V], of inference-free SPLADE
 
 
 _READINGS: weakref.WeakKeyDictionary[ServedVersion, ModelReading] = weakref.WeakKeyDictionary()
@@ -134,6 +137,10 @@ async def read_model(version: ServedVersion) -> ModelReading:
         except UserError as error:
             logging.error("texts cannot be tokenized for their endpoints: %s", error)
             raise WrongModelError("the texts cannot be tokenized; the server's log says why") from error
+        weights, query_weights = os.path.join(version.folder, ASSETS_FOLDER, QUERY_WEIGHTS), None
+        if files.exists(weights):
+            with files.open_file(weights, "rb") as source:
+                query_weights = np.load(source, allow_pickle=False)
         _READINGS[version] = ModelReading(
             text_names=said["text_names"],
             max_length=said["max_seq_length"],
@@ -142,6 +149,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
             labels=labels,
             is_windowed=is_windowed,
             tokenizer=tokenizer,
+            query_weights=query_weights,
         )
     return _READINGS[version]
 
@@ -156,10 +164,14 @@ async def embed(
 ) -> Vectors:
     if version.is_sparse and normalize:
         raise WrongModelError("`normalize` is not available for SPLADE models")
-    ids = await _read_inputs(version, inputs, options)
-    width = vector_size(version)
+    _check_inputs(version, inputs)
+    width, reading = vector_size(version), await read_model(version)
     if dimensions is not None and not 1 <= dimensions <= width:
         raise FieldError("dimensions", f"dimensions must be from 1 to {width}")
+    if options.prompt_name == QUERY and reading.query_weights is not None:
+        queries = await version.aside(sum(map(len, inputs)), lambda: _of_queries(reading, inputs, options))
+        return queries._replace(values=queries.values[:, :dimensions])
+    ids = await _read_inputs(version, inputs, options)
     values = (await version.predict_ids(ids))[VECTORS][:, :dimensions].astype(np.float32)
     if normalize:
         values /= np.maximum(np.linalg.norm(values, axis=1, keepdims=True), _SMALLEST_LENGTH)
@@ -175,6 +187,7 @@ async def embed_all(
     """
     if version.is_sparse:
         raise WrongModelError("`embed_all` is not available for SPLADE models")
+    _check_inputs(version, inputs)
     ids, reading = await _read_inputs(version, inputs, options), await read_model(version)
     if TOKEN_VECTORS not in version.signatures:
         raise WrongModelError("the export has no vectors of tokens; export the model again")
@@ -262,14 +275,17 @@ def find_prompt(reading: ModelReading, prompt_name: str | None) -> str:
     return reading.prompts[prompt_name]
 
 
-async def _read_inputs(version: ServedVersion, inputs: Inputs, options: InputOptions) -> Arrays:
-    """Convert texts or token ids to the ids of a model with vectors."""
+def _check_inputs(version: ServedVersion, inputs: Inputs) -> None:
     if vector_size(version) is None:
         raise WrongModelError("the served model has no vectors; it was not exported as a sentence encoder")
     check_number(version, inputs)
     for number, text in enumerate(inputs):
         if not len(text):
             raise EmptyError(f"input {number} is empty; every input needs text")
+
+
+async def _read_inputs(version: ServedVersion, inputs: Inputs, options: InputOptions) -> Arrays:
+    """Convert texts or token ids to the ids of a model with vectors."""
     reading = await read_model(version)
     if isinstance(inputs[0], bytes) and options.prompt_name is None and not options.keeps_end:
         return await _read_texts(version, reading, [[text] for text in inputs], options.truncate)
@@ -325,11 +341,29 @@ def _tokens(tokenizer: Tokenizer, prompt: str, text: bytes, most: int, keeps_end
     return tokens
 
 
+def _of_queries(reading: ModelReading, inputs: Inputs, options: InputOptions) -> Vectors:
+    """Return the static weights of the tokens of queries, which have no special tokens."""
+    queries = list(_ends(reading, inputs, options, reading.max_length))
+    values = np.zeros((len(queries), len(reading.query_weights)), np.float32)
+    for row, ids in zip(values, queries, strict=True):
+        if max(ids, default=0) >= len(row):
+            raise RequestError(f"the tokens must be ids from 0 to {len(row) - 1}")
+        row[ids] = reading.query_weights[ids]
+    return Vectors(values, sum(map(len, queries)))
+
+
 def _read_ends(reading: ModelReading, inputs: Inputs, options: InputOptions) -> Arrays:
     """Convert texts or token ids with a prompt to sequences, of which the beginning or the end is kept."""
-    tokenizer, sequences, keeps_end = reading.tokenizer, [], options.keeps_end
+    specials = reading.tokenizer.specials
+    kept = _ends(reading, inputs, options, specials.room(reading.max_length, is_pair=False))
+    return pad([join_texts(ids, [], specials) for ids in kept], None)
+
+
+def _ends(reading: ModelReading, inputs: Inputs, options: InputOptions, room: int) -> Iterator[list[int]]:
+    """Yield the token ids of each input with its prompt, truncated to a number of tokens."""
+    tokenizer, keeps_end = reading.tokenizer, options.keeps_end
     prompt = find_prompt(reading, options.prompt_name)
-    room, prompt_ids = tokenizer.specials.room(reading.max_length, is_pair=False), tokenizer.encode(prompt)
+    prompt_ids = tokenizer.encode(prompt)
     for number, given in enumerate(inputs):
         if isinstance(given, bytes):
             tokens = _tokens(tokenizer, prompt, given, room, keeps_end)
@@ -339,9 +373,7 @@ def _read_ends(reading: ModelReading, inputs: Inputs, options: InputOptions) -> 
             raise RequestError(f"the tokens of input {number} must be ids from 0")
         if len(tokens) > room and not options.truncate:
             raise _too_long(reading, number)
-        kept = tokens[max(len(tokens) - room, 0) :] if keeps_end else tokens[:room]
-        sequences.append(join_texts(kept, [], tokenizer.specials))
-    return pad(sequences, None)
+        yield tokens[max(len(tokens) - room, 0) :] if keeps_end else tokens[:room]
 
 
 def _paired(reading: ModelReading, ids: Arrays, truncate: bool) -> Arrays:

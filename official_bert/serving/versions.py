@@ -10,6 +10,7 @@ from official_bert.support.errors import UserError, check_installed
 
 SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "model.onnx"
 ASSETS_FOLDER = "assets"
+QUERY_WEIGHTS = "query_weights.npy"  # in the assets of inference-free SPLADE: float32 [V], by wordpiece
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 MODEL_FILES = (SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE)  # of which a version has one
 

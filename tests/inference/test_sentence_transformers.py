@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert import load_tokenizer
+from official_bert.checkpoints.safetensors import write_file
 from official_bert.commands import export_embeddings, extract_features, mine_hard_negatives, sentence_similarity
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.extract_features import FeatureConfig
@@ -23,7 +24,7 @@ from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.training.model_files import complete_model_flags
-from tests.conftest import GOLDEN, prints_error, run_config
+from tests.conftest import GOLDEN, endurance, prints_error, run_config
 
 FOLDERS = GOLDEN / "sentence_transformers"
 OLDER = FOLDERS / "older"
@@ -183,6 +184,113 @@ def test_sparse_vectors_are_exported(sparse_folder, tmp_path):
     assert vectors_of(tmp_path / "serving" / "1", np.zeros(0, object)).shape == (0, 10)
     with prints_error("sparse vectors are exported whole, in float32, and without normalization"):
         exported(sparse_folder, tmp_path / "other", vector_types="int8")
+
+
+# Inference-free SPLADE of sentence-transformers 6.2, with the model of `sparse_folder` for documents: its module and
+# router_config.json, the weights of wordpieces in queries, and the vectors of `encode_query`.
+ROUTER = {"type": "sentence_transformers.base.modules.router.Router", "path": "", "idx": 0, "name": "0"}
+ROUTES = {
+    "types": {
+        "query_0_SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.sparse_static_embedding."
+        "SparseStaticEmbedding",
+        "document_0_Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+        "document_1_SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
+    },
+    "structure": {
+        "query": ["query_0_SparseStaticEmbedding"],
+        "document": ["document_0_Transformer", "document_1_SpladePooling"],
+    },
+    "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
+}
+QUERY_WEIGHTS = [0.3, 1.5, 2, 0.7, 0.2, 0.4, 0, 1.25, 0.5, 3]
+QUERIES = ["the harbour slept nothing", "woke " * 9 + "the quiet", "slept"]  # the second has 11 wordpieces
+OF_QUERIES = [[0, 1.5, 0, 0, 0, 0.4, 0, 1.25, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1.25, 0, 3], [0] * 10]
+
+
+@pytest.fixture
+def router_folder(sparse_folder):
+    folder = sparse_folder.parent / "router"
+    document, query = folder / "document_0_Transformer", folder / "query_0_SparseStaticEmbedding"
+    shutil.copytree(sparse_folder, document)
+    (document / "1_SpladePooling").rename(folder / "document_1_SpladePooling")
+    (document / "modules.json").unlink()
+    (folder / "modules.json").write_text(json.dumps([ROUTER]))
+    (folder / "router_config.json").write_text(json.dumps(ROUTES))
+    query.mkdir()
+    shutil.copy(document / "tokenizer.json", query)
+    (query / "config.json").write_text('{"frozen": true}')
+    write_file(str(query / "model.safetensors"), {"weight": np.array(QUERY_WEIGHTS, np.float32)})
+    return folder
+
+
+def test_inference_free_splade_gives_queries_static_weights(router_folder):
+    predictor = Predictor(router_folder)
+    for prompt_name in (None, "document"):
+        vectors = predictor.embed(SPARSE_TEXTS, prompt_name=prompt_name)
+        np.testing.assert_allclose(vectors, OF_SPLADE["vectors"], atol=1e-5)
+    np.testing.assert_allclose(predictor.embed(QUERIES, prompt_name="query"), OF_QUERIES, atol=1e-6)
+    for given, message in (
+        ({"prompt_name": "q"}, "'q' is unknown; with pooling=model, the prompts are 'query', 'document'"),
+        ({"prompt_name": "query", "pooling": "mean"}, "with pooling=mean, the prompts are none"),
+    ):
+        with pytest.raises(UserError, match=message):
+            predictor.embed(QUERIES, **given)
+    query, config = router_folder / "query_0_SparseStaticEmbedding", router_folder / "router_config.json"
+    vocabulary = (query / "tokenizer.json").read_text()
+    (query / "tokenizer.json").write_text(vocabulary.replace("harbour", "harbor"))
+    with pytest.raises(
+        UserError, match="the vocabulary of .*query_0_SparseStaticEmbedding differs from that of the doc"
+    ):
+        Predictor(router_folder).embed(QUERIES, prompt_name="query")
+    write_file(str(query / "model.safetensors"), {"weight": np.ones(9, np.float32)})
+    with pytest.raises(UserError, match="must contain a weight of each of the 10 components of documents"):
+        Predictor(router_folder).embed(QUERIES, prompt_name="query")
+    edit(config, "parameters", {"default_route": "query"})
+    with pytest.raises(UserError, match="router_config.json: default_route is 'query', which is not supported"):
+        read_modules(str(router_folder))
+    edit(config, "parameters", {})
+    edit(config, "structure", {"query": ["document_0_Transformer"], "document": ["document_0_Transformer"]})
+    with pytest.raises(UserError, match="is a Router of sentence-transformers, which is not supported; a model is in"):
+        encoder_folder(str(router_folder))
+    edit(config, "structure", {"query": ["../other"]})
+    with pytest.raises(UserError, match="names the module '', whose code is not known"):
+        encoder_folder(str(router_folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("export_format", ["saved_model", *endurance("tflite")])
+def test_queries_of_inference_free_splade_are_searched_and_served(router_folder, tmp_path, capsys, export_format):
+    source, texts = tmp_path / "texts.txt", [text for text in SPARSE_TEXTS if text]
+    source.write_text("\n".join(texts))
+    files = {"init_checkpoint": str(router_folder), "candidates_file": str(source), "query": QUERIES[0]}
+    run_config(sentence_similarity, config_of(SimilarityConfig, **files))
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
+    found = {row[4]: float(row[2]) for row in rows}
+    vectors = [vector for vector, text in zip(OF_SPLADE["vectors"], SPARSE_TEXTS, strict=True) if text]
+    for text, score in zip(texts, np.array(vectors) @ OF_QUERIES[0], strict=True):
+        assert found[" ".join(text.split())] == pytest.approx(score, abs=1e-5)
+
+    version = exported(router_folder, tmp_path / "serving", export_format=export_format)
+    testclient = pytest.importorskip("starlette.testclient")
+    from official_bert.serving.server import make_app
+
+    served = ServedModel(str(version.parent), BatchingSettings(num_batch_threads=1))
+    client = testclient.TestClient(make_app(served, "router"))
+    request = {"inputs": QUERIES, "prompt_name": "query"}
+    answer = client.post("/embed_sparse", json=request).json()
+    expected = [{place: weight for place, weight in enumerate(row) if weight} for row in OF_QUERIES]
+    assert [{row["index"]: round(row["value"], 6) for row in rows} for rows in answer] == expected
+    document = {"inputs": texts, "prompt_name": "document", "normalize": False}
+    np.testing.assert_allclose(client.post("/embed", json=document).json(), vectors, atol=1e-5)
+    whole = client.post("/embed", json={**request, "normalize": False, "dimensions": 6}).json()
+    np.testing.assert_allclose(whole, np.array(OF_QUERIES)[:, :6], atol=1e-6)
+    with pytest.raises(UserError, match="prompt_name='query' needs the folder of the model"):
+        Predictor(version).embed(QUERIES, prompt_name="query")
+    if export_format == "saved_model":
+        sparse = tf.saved_model.load(str(version)).signatures["sparse_queries"](text=tf.constant(QUERIES))
+        for ids, values, row in zip(sparse["indices"].numpy(), sparse["values"].numpy(), expected, strict=True):
+            places = values > 0
+            assert dict(zip(ids[places], values[places], strict=True)) == pytest.approx(row)
 
 
 @pytest.mark.slow

@@ -27,7 +27,9 @@ from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.option import config_from_saved
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
-from official_bert.training.run_folder import RunConfig, read_run_config
+from official_bert.tokenization import read_vocabulary_file
+from official_bert.tokenization.tokenizer_files import try_find_vocabulary
+from official_bert.training.run_folder import RunConfig, matches_vocabulary, read_run_config
 
 # The activations, which have PyTorch's default parameters in Keras, by PyTorch's names in lower case.
 _ACTIVATIONS = {
@@ -86,6 +88,21 @@ class SentenceHead:
     def prompts(self) -> Prompts:
         return read_prompts(self._folder) if self.is_default else sentence_modules.NO_PROMPTS
 
+    @functools.cached_property
+    def query_weights(self) -> np.ndarray | None:
+        """The weight of each wordpiece in a query, float32 [V]; None for a model that encodes queries, too."""
+        folder = sentence_modules.query_folder(self._folder) if self.is_default else None
+        if folder is None:
+            return None
+        read_module(folder, sentence_modules.STATIC_QUERIES, dict[str, Any])
+        weights = [np.asarray(array, np.float32) for _, array in read_tensors(folder)]
+        if [array.shape for array in weights] != [(self.model.width,)] or not self.model.is_sparse:
+            raise UserError(f"{folder} must contain a weight of each of the {self.model.width} components of documents")
+        path = try_find_vocabulary(sentence_modules.encoder_folder(self._folder))
+        if path is not None and matches_vocabulary(folder, read_vocabulary_file(path)) is False:
+            raise UserError(f"the vocabulary of {folder} differs from that of the documents, {path}")
+        return weights[0]
+
     @property
     def fingerprint(self) -> str:
         """A digest of everything that affects the vectors besides the encoder."""
@@ -100,6 +117,8 @@ class SentenceHead:
 
 class RunHead(SentenceHead):
     """The head of a run of `run_sentence_encoder`."""
+
+    query_weights = None
 
     def __init__(self, checkpoint: str, run: RunConfig, encoder: BertEncoder):
         super().__init__(os.path.dirname(run.path), encoder)

@@ -11,7 +11,7 @@ from official_bert.serving.signatures import Arrays, ArraySpec, Signature
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import truncate_and_join
 
-VECTORS, SPARSE_VECTORS = "vectors", "sparse_vectors"
+VECTORS, SPARSE_VECTORS, SPARSE_QUERIES = "vectors", "sparse_vectors", "sparse_queries"
 _SPARSE = {"indices": np.int32, "values": np.float32}
 
 

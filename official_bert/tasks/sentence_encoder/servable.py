@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import NO_PROMPTS, Prompts
+from official_bert.config.sentence_modules import NO_PROMPTS, QUERY, Prompts
 from official_bert.modeling.sentence import SentenceModel, normalized
 from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
 from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, TrainedModel, traced
 from official_bert.serving.signatures import MOST_CELLS, TOKEN_VECTORS
+from official_bert.serving.versions import QUERY_WEIGHTS
 from official_bert.support.errors import UserError
-from official_bert.tasks.sentence_encoder.reader import SPARSE_VECTORS, VECTORS
+from official_bert.tasks.sentence_encoder.reader import SPARSE_QUERIES, SPARSE_VECTORS, VECTORS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import truncate_and_join
 
@@ -35,10 +37,12 @@ class SentenceServable(Servable):
         normalize: bool = False,
         vector_types: Sequence[str] = (FLOAT32,),
         prompts: Prompts = NO_PROMPTS,
+        query_weights: np.ndarray | None = None,
     ):
         """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again.
 
-        If pooling leaves the default prompt out, every sequence of ids must begin with it.
+        If pooling leaves the default prompt out, every sequence of ids must begin with it. `query_weights`, float32
+        [V], are those of wordpieces of queries, for inference-free SPLADE.
         """
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="sentence_encoder")
         if model.is_sparse and (size or normalize or tuple(vector_types) != (FLOAT32,)):
@@ -50,15 +54,18 @@ class SentenceServable(Servable):
             self.described_signatures = (*self.described_signatures, TOKEN_VECTORS)
         self.width, self._is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
-        self._prefix = prefix
+        if query_weights is not None:
+            self._arrays = lambda: {QUERY_WEIGHTS: query_weights}
         unpooled = (
             1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0
         )  # positions, with [CLS]
         self._pooled = lambda encoded, inputs: model.after_pooling(model.pooled(encoded, inputs, unpooled))
         if unpooled:
             self._run_model = lambda inputs: self._pooled(model.encoder(inputs, training=False), inputs)
-        if prefix and tokenizer.settings.morphemes:  # an export reads split texts
-            self._prefix = f"{tokenizer.split_text(prefix)} "
+        self._prefix, self._query_prefix = (  # with morphemes, an export reads split texts
+            f"{tokenizer.split_text(prompt)} " if prompt and tokenizer.settings.morphemes else prompt
+            for prompt in (prefix, prompts.by_name.get(QUERY, ""))
+        )
         details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts.by_name)}
         self._details = lambda: details
         self._normalizes = normalize or (model.is_normalized and self.width < model.width)
@@ -78,11 +85,13 @@ class SentenceServable(Servable):
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Add `token_vectors`, for the vectors of the tokens, and for a sparse model `sparse_vectors`."""
         signatures = super().signatures()
+        texts = tf.TensorSpec([None], tf.string)
         function = self.signature(TOKEN_VECTORS)
         self._variables = [*self._variables, *function.variables]
         if self._is_sparse and self.reads_texts:
-            texts = tf.TensorSpec([None], tf.string)
             signatures[SPARSE_VECTORS] = traced(self._sparse_vectors, self.text_names, texts)
+        if self.arrays and self.reads_texts:
+            signatures[SPARSE_QUERIES] = traced(self._sparse_queries, self.text_names, texts)
         return {**signatures, TOKEN_VECTORS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
@@ -100,14 +109,15 @@ class SentenceServable(Servable):
         return {TOKEN_VECTORS: tf.cast(vectors, tf.float32), "lengths": tf.reduce_sum(ids["input_mask"], axis=1)}
 
     def _sparse_vectors(self, **texts: tf.Tensor) -> Tensors:
-        """Return the ids of the wordpieces with a weight, ascending, and the weights, [B, K]; padded with zeros."""
-        vectors = self.answer(**texts)[VECTORS]
-        places = tf.where(vectors > 0)
-        weights = tf.RaggedTensor.from_value_rowids(
-            tf.gather_nd(vectors, places), places[:, 0], nrows=tf.shape(vectors, tf.int64)[0]
-        )
-        ids = weights.with_values(tf.cast(places[:, 1], tf.int32))
-        return {"indices": ids.to_tensor(), "values": weights.to_tensor()}
+        return _weights_above_0(self.answer(**texts)[VECTORS])
+
+    def _sparse_queries(self, text: tf.Tensor) -> Tensors:
+        text = tf.strings.join([self._query_prefix, text])
+        ids = self._graph_tokenizer().encode_beginnings(text, self.max_seq_length)[:, : self.max_seq_length]
+        places = tf.stack([ids.value_rowids(), tf.cast(ids.values, tf.int64)], axis=1)
+        weights = self.arrays[QUERY_WEIGHTS]
+        counts = tf.scatter_nd(places, tf.ones_like(ids.values), [ids.nrows(), len(weights)])
+        return _weights_above_0(tf.where(counts > 0, weights, 0.0))
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Compute the vectors of texts, float32 [B, D], and on request int8 and binary ones."""
@@ -144,6 +154,16 @@ def servable_of_run(run: TrainedModel) -> SentenceServable:
         vector_types=config.listed_vector_types,
         prompts=Prompts(config.prompts, config.query_prefix if config.prefix is None else config.prefix),
     )
+
+
+def _weights_above_0(vectors: tf.Tensor) -> Tensors:
+    """Return the ids of the wordpieces with a weight, ascending, and the weights, [B, K]; padded with zeros."""
+    places = tf.where(vectors > 0)
+    weights = tf.RaggedTensor.from_value_rowids(
+        tf.gather_nd(vectors, places), places[:, 0], nrows=tf.shape(vectors, tf.int64)[0]
+    )
+    ids = weights.with_values(tf.cast(places[:, 1], tf.int32))
+    return {"indices": ids.to_tensor(), "values": weights.to_tensor()}
 
 
 def _as_int8(vectors: tf.Tensor) -> tf.Tensor:

@@ -5,12 +5,12 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -28,9 +28,10 @@ _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
 
 class Progress:
-    """Progress of a job, as in "writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s".
+    """Progress of a job: a bar of `tqdm` on a terminal, and log lines.
 
-    A job that ends before the first line is due shows nothing.
+    A log line is "writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s". A job that ends before the
+    first line is due shows nothing.
     """
 
     def __init__(
@@ -45,15 +46,15 @@ class Progress:
         self._began = self._last_shown = time.monotonic()
         self._measured_from: tuple[int, float] | None = None  # units done, and the time
         self._details: tuple[str, ...] = ()
-        self._is_drawn = False
+        self._bar: Any = None
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_) -> None:
-        if self._is_drawn:
-            self._draw()  # leave the last state visible
-            sys.stderr.write("\n")
+        if self._bar is not None:
+            self._draw()
+            self._bar.close()  # leaves the last state visible
 
     def restart(self, done: int) -> None:
         """Restart the clock at `done` units, if the time so far does not reflect the speed."""
@@ -86,10 +87,9 @@ class Progress:
             self._draw()
 
     def clear(self) -> None:
-        """Clear the line on the terminal, so that something else can be printed."""
-        if self._is_terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        """Clear the bar on the terminal, so that something else can be printed."""
+        if self._bar is not None:
+            self._bar.clear()
 
     def _line(self) -> str:
         head, left = f"{self._label}: {self._done:,} {self._unit}", self._seconds_left()
@@ -111,19 +111,16 @@ class Progress:
         return seconds / num_done * (self._total - self._done)
 
     def _draw(self) -> None:
-        self._is_drawn = True
-        width = _terminal_width() - 1  # a terminal may wrap at the last column
-        sys.stderr.write(f"\r{self._line()[:width]}\x1b[K")
-        sys.stderr.flush()
+        if self._bar is None:
+            from tqdm import tqdm
 
-
-def _terminal_width() -> int:
-    """Return the width of the terminal on standard error; standard output may be a file."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
-        columns = 0
-    return columns or shutil.get_terminal_size().columns
+            tqdm.monitor_interval = 0  # no thread, which processes could not be forked beside
+            scale = {"unit": f" {self._unit}", "unit_scale": self._unit == "bytes", "smoothing": 0}
+            self._bar = tqdm(desc=self._label, total=self._total, initial=self._done, dynamic_ncols=True, **scale)
+        self._bar.n, (self._bar.initial, measured_from) = self._done, self._measured_from
+        self._bar.last_print_t = time.time()
+        self._bar.start_t = self._bar.last_print_t - (time.monotonic() - measured_from)
+        self._bar.set_postfix_str(", ".join(self._details[:2]))  # the log lines have all
 
 
 def format_seconds(seconds: float) -> str:

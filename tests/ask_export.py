@@ -26,17 +26,17 @@ def plain(values):
     )
 
 
-def main():
-    loaded = tf.saved_model.load(sys.argv[1])
-    answers = []
-    for signature, inputs in json.load(sys.stdin):
+def answers_of(export, requests):
+    loaded, answers = tf.saved_model.load(export), []
+    for signature, inputs in requests:
         function = loaded.signatures[signature]
         specifications = function.structured_input_signature[1]
         tensors = {name: tf.constant(decoded(values), specifications[name].dtype) for name, values in inputs.items()}
         answers.append({name: plain(values.numpy().tolist()) for name, values in function(**tensors).items()})
-    foreign = [name for name in sys.modules if name.startswith(("official_bert", "tensorflow_text"))]
-    json.dump({"answers": answers, "foreign": foreign}, sys.stdout)
+    return answers
 
 
 if __name__ == "__main__":
-    main()
+    answers = answers_of(sys.argv[1], json.load(sys.stdin))
+    foreign = [name for name in sys.modules if name.startswith(("official_bert", "tensorflow_text"))]
+    json.dump({"answers": answers, "foreign": foreign}, sys.stdout)

@@ -1,21 +1,24 @@
-"""A process that imports TensorFlow once and forks a child for each script that the tests run to its end.
+"""A process that imports TensorFlow and this project once and forks a child for each script that the tests run.
 
-Importing TensorFlow costs five seconds of a core, a fork a few hundredths. The child behaves like any other process: it
-runs the script's file as `__main__`, with its own arguments, environment, folder and output, and exits as Python does.
-It does not test the start itself, and all children share one hash seed; tests of these start a new Python
-(`run_cold()`, `script_command()`).
+Importing TensorFlow costs five seconds of a core, the modules of the project and their tables two, a fork a few
+hundredths. The child behaves like any other process: it runs the script's file as `__main__`, with its own arguments,
+environment, folder and output, and exits as Python does. It does not test the start itself, and all children share one
+hash seed; tests of these start a new Python (`run_cold()`, `script_command()`).
 
 Run as a program, this file is that process: `warm_start.py FD`, a listening socket. On the first request it imports
-TensorFlow, before any module of this project and without looking for devices, whose threads and contexts do not survive
-a fork. It ends when its standard input is closed. `warm_start.py run PYTHON ARGUMENT...` instead is a client, which
+everything, without looking for devices, whose threads and contexts do not survive a fork. It ends when its standard
+input is closed. `warm_start.py run PYTHON ARGUMENT...` instead is a client, which
 stands in for `PYTHON ARGUMENT...` with its own standard streams.
 """
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import pathlib
+import pkgutil
+import re
 import runpy
 import select
 import selectors
@@ -173,11 +176,24 @@ def _import_what_scripts_import():
         import keras  # noqa: F401
         import safetensors.numpy  # noqa: F401
         import tensorflow_text  # noqa: F401
+
+        _import_project()
     for peer in peers:
         del sys.modules[peer]
     gc.collect()
     gc.enable()
     gc.freeze()  # a collection in a child would copy the pages of all these objects
+
+
+def _import_project():
+    import official_bert
+    from official_bert.config.text_settings import TextSettings
+
+    for module in pkgutil.walk_packages(official_bert.__path__, "official_bert."):
+        if not re.search("__main__|jax|beam", module.name):
+            with contextlib.suppress(ImportError):  # of an extra
+                importlib.import_module(module.name)
+    sys.modules["official_bert.tokenization.graph_tables"].make_character_table((), TextSettings())
 
 
 def _serve(listener):

@@ -118,7 +118,6 @@ def test_a_misfit_is_named(place, array, message, tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_the_files_of_transformers_are_read(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"

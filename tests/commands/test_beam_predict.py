@@ -17,7 +17,7 @@ from official_bert.support.errors import UserError, install_command
 from tests.conftest import assert_refused, run_here
 from tests.exports import TOLERANCE, assert_same, predicted_pairs
 
-pytestmark = pytest.mark.beam
+pytestmark = [pytest.mark.beam, pytest.mark.slow]
 
 
 def lines_of(*paths):
@@ -45,7 +45,6 @@ def flags_for(names, tmp_path, **changes):
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, version, texts, tmp_path):
     names, pairs = texts
     predict = Predictor(version)
@@ -70,7 +69,6 @@ def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, ver
     assert not list(tmp_path.glob(".*partial*"))
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_records_give_what_their_texts_give(reviews, tmp_path):
     records = os.path.join(reviews["output_dir"], "predict.tf_record")
@@ -94,7 +92,6 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
         assert not output.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_file, vocab_file, tmp_path):
     from tests.serving.tiny_exports import write_tiny_export
@@ -122,7 +119,6 @@ def test_vectors_of_a_sentence_encoder_in_any_number_of_parts(one_layer_config_f
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
     names, _ = texts
     flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])

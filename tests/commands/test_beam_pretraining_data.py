@@ -21,7 +21,7 @@ from tests.beam.cluster import (
 )
 from tests.conftest import ROOT, assert_fails, assert_refused, endurance, run_here, run_script
 
-pytestmark = pytest.mark.beam
+pytestmark = [pytest.mark.beam, pytest.mark.slow]
 
 SCRIPT = "beam_pretraining_data"
 CORPUS = ROOT / "data" / "demo" / "train.txt"
@@ -60,7 +60,6 @@ ORDERED = {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "d
 THREADS = {"beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, THREADS | {"do_whole_word_mask": True, "max_ngram_length": 3}, *endurance(ORDERED)]
 )
@@ -77,7 +76,6 @@ def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, 
     assert not list(tmp_path.glob(".*partial*"))
 
 
-@pytest.mark.slow
 def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_path):
     text = CORPUS.read_text()
     half = text.index("\n\n", len(text) // 2)
@@ -92,7 +90,6 @@ def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_pa
         assert list(read_records(str(ours))) == list(read_records(str(local)))
 
 
-@pytest.mark.slow
 def test_the_summary_is_that_of_sharded_sampling(flags, tmp_path):
     local = {**flags, "output_file": str(tmp_path / "local")}
     expected = run_script("create_pretraining_data.py", "--sampling=sharded", **local)
@@ -102,7 +99,6 @@ def test_the_summary_is_that_of_sharded_sampling(flags, tmp_path):
     assert [line.split("INFO")[1] for line in result.errors.splitlines() if "documents gave" in line] == [summary]
 
 
-@pytest.mark.slow
 def test_mistakes_are_told_in_one_line(flags, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo \xff\n")
     (tmp_path / "blank.txt").write_text("\n \n")
@@ -132,7 +128,6 @@ def less(flags):
     return flags
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
     flags = {**much_text, "beam_args": TWO_PROCESSES}
@@ -145,7 +140,6 @@ def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
     assert contents(tmp_path / "beam") == made_locally(flags, tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.multi_process
 def test_a_cluster_of_two_pools_loses_one(much_text, tmp_path):

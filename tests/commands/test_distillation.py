@@ -19,6 +19,8 @@ from official_bert.tasks.pretraining.task import DistilledPretrainingTask, Pretr
 from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
 from tests.conftest import GOLDEN, assert_refused, run_here, run_script
 
+pytestmark = pytest.mark.slow
+
 
 def without_dropout(config_file, folder, **changes):
     """Write an architecture from a file, with changes and without dropout."""
@@ -55,7 +57,6 @@ def stored_logits(path):
     return np.array([record["teacher_logits"].float_list.value for record in records]), records
 
 
-@pytest.mark.slow
 def test_each_record_contains_the_teachers_logits(base, student, teacher, tmp_path):
     result = run_script("run_classifier.py", "--do_eval", **{**student, "do_train": "true"})
     assert result.code == 0, result
@@ -106,7 +107,6 @@ def as_hugging_face(teacher, folder):
     return str(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     turned = tmp_path / "turned"
@@ -120,7 +120,6 @@ def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     assert_same_arrays(with_labels, with_others)
 
 
-@pytest.mark.slow
 def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_of_model):
     def refuse(changes, *parts):
         assert_refused("run_classifier", {**student, **changes}, *parts)
@@ -161,7 +160,6 @@ def pretraining(records_file, model_dir, tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, model_dir, tmp_path):
     run_here("run_pretraining", **pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt"))
     copy = first_losses(pretraining["output_dir"])
@@ -181,7 +179,6 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
     assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
 
 
-@pytest.mark.slow
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
     """Computed here for one batch, from the outputs of two models."""
 
@@ -212,7 +209,6 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
     assert float(losses["cosine"].total) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_path, model_dir):
     def refuse(changes, *parts):
         assert_refused("run_pretraining", {**pretraining, **changes}, *parts)

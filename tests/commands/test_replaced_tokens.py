@@ -147,7 +147,6 @@ def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(
     )
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_the_discriminator_is_converted_and_fine_tuned(run, tmp_path, sst2):
     run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, output_dir=tmp_path / "hf")

@@ -274,7 +274,6 @@ def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings
     assert "thresholds.json is of step 12 and is not used with" in caplog.text
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_text_that_is_split_already(settings, tmp_path):
     """Training, export and prediction in other processes give the same ids and results."""
@@ -368,7 +367,6 @@ def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, c
     assert len(probabilities(settings)) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_relations_are_predicted_and_exported_from_texts_with_markers(settings, tmp_path):
     relations = ("no_relation", "per:title", "org:members")

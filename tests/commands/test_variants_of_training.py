@@ -254,7 +254,6 @@ def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file,
     assert_same(exported, answers)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_batches_that_devices_cannot_share_and_damaged_records_on_jax_are_one_line(records_file, model_dir, tmp_path):
     uneven = pretraining_flags(records_file, model_dir, output_dir=tmp_path / "out", train_batch_size=3, do_eval=True)

@@ -12,7 +12,7 @@ from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
-from tests.conftest import slow
+from tests.conftest import endurance, slow
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -192,8 +192,8 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
     ]
 
 
-@pytest.mark.parametrize("pooled", [9, *slow(8192)])
-@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), (TokenBudget(40), LENGTHS), *slow((4, LENGTHS))])
+@pytest.mark.parametrize("pooled", [9, *endurance(8192)])
+@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), *slow((TokenBudget(40), LENGTHS), (4, LENGTHS))])
 def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(text_paths, monkeypatch, batch_size, lengths, pooled):
     monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)

@@ -17,7 +17,7 @@ from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import run_script
+from tests.conftest import endurance, run_script, slow
 
 TAGS = ("O", "B-LOC", "I-LOC")
 TEXT, TEXT_B = "the harbour woke", "the town woke before the crates"
@@ -69,10 +69,7 @@ MODELS = {
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("labels", "answers", "tags")),
-        pytest.param("a number", marks=[pytest.mark.slow, pytest.mark.endurance]),
-    ],
+    [*slow("labels", "answers", "tags"), *endurance("a number")],
 )
 def test_attributions_are_gradients_and_add_up(parts, kind):
     servable = MODELS[kind](parts)
@@ -139,7 +136,6 @@ def test_longer_inputs_than_the_model_reads_have_none(parts):
     assert attribute(servable, servable.tokenizer(["the town " * 20], max_seq_length=40), []) is None
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_the_word_that_decides_has_the_largest_attribution(files_of_model, tmp_path):
     rng = np.random.default_rng(1)

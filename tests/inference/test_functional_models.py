@@ -22,7 +22,7 @@ from official_bert.modeling.heads import ClassificationModel
 from official_bert.serving.versions import DESCRIPTION_FILE
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import run_here
+from tests.conftest import endurance, run_here
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE
 
@@ -67,7 +67,7 @@ def one_score(encoder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "is_pair", "padding"),
-    [(two_heads, False, "longest"), (one_score, True, "max_length")],
+    [(two_heads, False, "longest"), *endurance((one_score, True, "max_length"))],
 )
 def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
     model = make(encoder)

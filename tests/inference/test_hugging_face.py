@@ -58,7 +58,7 @@ TOGETHER = ["bert_labels", "distilbert_spans", "electra_masks", "electra_tags", 
 FOLDERS = [
     "roberta_labels",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-    *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.endurance]) for name in TOGETHER),
+    *(pytest.param(name, marks=pytest.mark.endurance) for name in TOGETHER),
 ]
 
 

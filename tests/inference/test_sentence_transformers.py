@@ -24,7 +24,7 @@ from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.training.model_files import complete_model_flags
-from tests.conftest import GOLDEN, endurance, prints_error, run_config
+from tests.conftest import GOLDEN, endurance, prints_error, run_config, slow
 
 FOLDERS = GOLDEN / "sentence_transformers"
 OLDER = FOLDERS / "older"
@@ -42,9 +42,7 @@ def config_of(config_class, **given):
     return config_class(**complete_model_flags(config_class, values, given))
 
 
-@pytest.mark.parametrize(
-    "name", ["dense", "prompt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("poolings", "older"))]
-)
+@pytest.mark.parametrize("name", ["dense", "prompt", *slow("poolings", "older")])
 def test_vectors_are_those_of_sentence_transformers(name):
     predictor, (texts, expected) = Predictor(FOLDERS / name), golden(name)
     np.testing.assert_allclose(predictor.embed(texts), expected, atol=1e-5)
@@ -126,7 +124,7 @@ SPARSE_TEXTS, OF_SPLADE = SPARSE.pop("texts"), SPARSE["max relu"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize("kind", ["max log1p_relu", "sum relu", *endurance("max relu", "sum log1p_relu")])
 def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_folder):
     values = dict(zip(("pooling_strategy", "activation_function"), kind.split(), strict=True))
     (sparse_folder / "1_SpladePooling" / "config.json").write_text(json.dumps(values))
@@ -293,7 +291,6 @@ def test_queries_of_inference_free_splade_are_searched_and_served(router_folder,
             assert dict(zip(ids[places], values[places], strict=True)) == pytest.approx(row)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
     texts, _ = golden("older")

@@ -80,7 +80,6 @@ def test_poolings_without_special_tokens(plain, unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_several_poolings_are_concatenated(unpadded, tokenizer):
     names = ("cls", "max_no_special", "mean")

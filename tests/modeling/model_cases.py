@@ -1,5 +1,6 @@
 """Checks of Keras's contract for every model of `official_bert.modeling`, on any backend."""
 
+import dataclasses
 import inspect
 import json
 import pathlib
@@ -62,8 +63,9 @@ class Case(NamedTuple):
     unused: str = "no such path"
 
 
-def _on_encoder(model_class, **options):
-    return lambda dtype=None: model_class(BertEncoder(CONFIG, dtype=dtype), dtype=dtype, **options)
+def _on_encoder(model_class, num_layers=1, **options):
+    config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers)
+    return lambda dtype=None: model_class(BertEncoder(config, dtype=dtype), dtype=dtype, **options)
 
 
 def _encoder(config):
@@ -84,7 +86,7 @@ CASES = {
     "ReplacedTokenModel": Case(_on_encoder(ReplacedTokenModel), unused=POOLER),
     "SpanModel": Case(_on_encoder(SpanModel), unused=POOLER),
     "TaggingModel, BiLSTM on a weighted sum": Case(
-        _on_encoder(TaggingModel, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),
+        _on_encoder(TaggingModel, 2, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),
         unused=POOLER,
     ),
     "SentenceModel": Case(

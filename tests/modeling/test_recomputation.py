@@ -12,12 +12,13 @@ from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
+from tests.conftest import endurance
 
 CONFIG = BertConfig(
-    vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
+    vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2,
 )  # fmt: skip
-ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 8, "num_hidden_layers": 4, "num_hidden_groups": 2})
+ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 8, "num_hidden_layers": 2})
 MPNET = MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0})
 DEBERTA = DebertaConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "position_buckets": 6})
 MODERNBERT = ModernBertConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0, "local_attention": 4})
@@ -55,10 +56,9 @@ def loss_and_gradients(encoder, seed, compiled):
     [
         ({}, False),
         ({"config": ALBERT}, True),
-        pytest.param({"dtype": "mixed_bfloat16"}, True, marks=pytest.mark.endurance),
+        *endurance(({"dtype": "mixed_bfloat16"}, True)),
         ({"config": MPNET, "layout": UnpaddedLayout}, True),
-        pytest.param({"config": DEBERTA, "layout": UnpaddedLayout}, True, marks=pytest.mark.endurance),
-        pytest.param({"config": MODERNBERT, "layout": UnpaddedLayout}, True, marks=pytest.mark.endurance),
+        *endurance(*(({"config": config, "layout": UnpaddedLayout}, True) for config in (DEBERTA, MODERNBERT))),
     ],
     ids=["eager", "shared layers", "bfloat16", "relative positions", "distances", "rotary positions"],
 )
@@ -82,7 +82,7 @@ def test_without_a_scope_each_call_has_another_dropout_mask():
     encoder = encoder_of(recompute_layers=True)
     first, second = (np.asarray(encoder(IDS, MASK, training=True)["sequence_output"]) for _ in range(2))
     assert np.abs(first - second).max() > 0.1
-    assert encoder(IDS, MASK, training=True)["attention_probabilities"] == [None] * 3
+    assert encoder(IDS, MASK, training=True)["attention_probabilities"] == [None] * 2
 
 
 @pytest.mark.slow
@@ -94,5 +94,5 @@ def test_only_what_enters_a_layer_is_stored():
         function = tf.function(lambda: loss_and_gradients(encoder, 1, compiled=False)[:2])
         return sum(operation.type == "Softmax" for operation in function.get_concrete_function().graph.get_operations())
 
-    assert num_softmax(recompute_layers=False) == 3
-    assert num_softmax(recompute_layers=True) == 6
+    assert num_softmax(recompute_layers=False) == 2
+    assert num_softmax(recompute_layers=True) == 4

@@ -16,6 +16,7 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving import batching, text_answers
 from official_bert.serving.batching import QueueFullError, TooManyBytesError
 from official_bert.serving.served_model import ServedModel
+from tests.conftest import endurance
 from tests.exports import LABELS, TOLERANCE
 from tests.serving.server_process import Server
 
@@ -455,10 +456,9 @@ QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30
 @pytest.mark.parametrize(
     ("number", "labels", "relevant", "max_windows", "activation"),
     [
-        (2, ("entailment", "not_entailment"), 0, 1, "Identity"),
-        (3, ("0", "1"), 1, 3, "Identity"),
-        (4, (), None, 1, "Identity"),
+        (3, ("entailment", "not_entailment"), 0, 3, "Identity"),
         (5, (), None, 1, "Sigmoid"),
+        *endurance((2, ("0", "1"), 1, 1, "Identity"), (4, (), None, 1, "Identity")),
     ],
 )
 def test_ranking_by_a_classifier_of_pairs(
@@ -525,7 +525,7 @@ def test_ranking_by_a_classifier_of_pairs(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_windows", [1, 3])
+@pytest.mark.parametrize("max_windows", [3, *endurance(1)])
 def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
     number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
     server.wait_for_version(str(number))

@@ -159,6 +159,7 @@ def test_clients_that_leave_are_at_most_a_line_of_the_log(server):
     assert len(server.log.splitlines()) <= num_lines + 2
 
 
+@pytest.mark.slow
 def test_the_size_of_requests_is_limited(server):
     text = "a" * (1 << 26)
     status, answer = server.predict({"inputs": text})
@@ -433,6 +434,7 @@ def test_a_version_that_is_copied_slowly_is_served_when_it_is_complete(export_di
     served.close()
 
 
+@pytest.mark.slow
 def test_mistakes_at_the_start(export_dir, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run_config.json").write_text("{}")

@@ -19,7 +19,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
-from tests.conftest import ROOT, run_here, script_environment
+from tests.conftest import ROOT, endurance, run_here, script_environment
 from tests.exports import assert_same
 from tests.serving.server_process import send, wait_until
 
@@ -31,6 +31,7 @@ from starlette.testclient import TestClient
 
 from official_bert.serving.server import make_app
 
+pytestmark = pytest.mark.slow
 PAIRS = [("the town", "a river"), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "")]
 TEXTS = ["the town", "", "the river " * 10]
 _PROGRAM = """
@@ -74,7 +75,6 @@ def used(python, lite, tmp_path, environment, *others):
     return json.loads((tmp_path / "pairs.tsv.jsonl").read_text())
 
 
-@pytest.mark.slow
 def test_predictions_import_neither_tensorflow_nor_keras(lite, tmp_path):
     row = used(sys.executable, lite, tmp_path, script_environment())
     found = Predictor(lite("classification"))(PAIRS[:1])[0]
@@ -87,8 +87,7 @@ def answers(port):
     return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("export_format", ["tflite", "onnx"])
+@pytest.mark.parametrize("export_format", ["tflite", *endurance("onnx")])
 def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_format):
     """The endpoints are the same; only the signatures of tf.Examples are missing."""
     answers = []
@@ -133,8 +132,7 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
 NLI = ("contradiction", "entailment", "neutral")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("export_format", ["saved_model", "tflite"])
+@pytest.mark.parametrize("export_format", ["tflite", *endurance("saved_model")])
 def test_labels_that_a_model_of_entailment_was_not_trained_on(write_export, tmp_path, export_format):
     write_export(tmp_path / "nli", labels=NLI, export_format=export_format)
     predict, texts, labels = Predictor(tmp_path / "nli"), ["the town has a river", "bright word"], ["town", "café"]
@@ -195,7 +193,6 @@ def light(tmp_path_factory):
     return folder / "bin" / "python"
 
 
-@pytest.mark.slow
 def test_an_environment_without_tensorflow_predicts_and_serves(light, lite, tmp_path, monkeypatch):
     missing = "import importlib.util; print([importlib.util.find_spec(n) for n in ('tensorflow', 'keras', 'numpy')])"
     printed = subprocess.run([light, "-c", missing], capture_output=True, text=True, check=True).stdout

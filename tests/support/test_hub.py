@@ -16,6 +16,8 @@ from tests import warm_start
 from tests.conftest import ROOT
 from tests.support.hub_server import serving
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("huggingface_hub")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "harbour", "slept"]
 CONFIG = BertConfig(
@@ -88,7 +90,6 @@ print(official_bert.Predictor("hf://own/model").embed("harbour").shape)
 """
 
 
-@pytest.mark.slow
 def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_path):
     result = run(hub, "-c", WAYS_IN)
     assert result.stdout.splitlines() == ["4", "['[UNK]', 'harbour', 'slept']", "(4,)"], result.stderr
@@ -123,7 +124,6 @@ def test_only_needed_files_are_downloaded_and_failures_are_reported(hub):
     assert result.stdout == "hf://own/model needs the client of the hub; run: pip install 'official-bert[hub]'\n"
 
 
-@pytest.mark.slow
 def test_a_private_model_needs_the_token_and_one_that_is_not_in_the_cache_a_network(hub):
     (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
     assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
@@ -132,7 +132,6 @@ def test_a_private_model_needs_the_token_and_one_that_is_not_in_the_cache_a_netw
     assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
 
 
-@pytest.mark.slow
 def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
     hub.broken.add("config.json")
     (message,) = folders(hub, "hf://own/model")

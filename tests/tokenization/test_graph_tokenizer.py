@@ -166,6 +166,7 @@ def test_random_strings(word_pair, letters_pair, count):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("settings", [UNCASED, *endurance(*list(SETTINGS.values())[1:])], ids=[*SETTINGS])
 def test_every_single_character(tmp_path, settings):
     every = "".join(map(chr, range(0x110000)))
     named = [character for character in every if unicodedata.category(character) not in ("Cn", "Co")]

@@ -20,7 +20,7 @@ from official_bert.tokenization.sequences import (
     truncate_and_join,
     truncate_pair,
 )
-from tests.conftest import slow
+from tests.conftest import endurance, slow
 
 SPECIALS = Specials(cls_id=2, sep_id=3)
 DOUBLING = SPECIALS._replace(num_between=2, second_segment=0, pad_id=1)  # two [SEP] between texts of one segment
@@ -122,7 +122,7 @@ def random_pairs(rng):
     return [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 128, *slow(5, 8, 13)])
+@pytest.mark.parametrize("max_seq_length", [128, *slow(3, 5), *endurance(8, 13)])
 def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
     for batch in batches(14):
         assert assert_graph_joins_as_python(tokenizer, batch, max_seq_length) <= max_seq_length
@@ -130,7 +130,7 @@ def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
 
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride"),
-    [(5, 3), *slow((5, None), (5, 5), (8, 1))],
+    [(5, 3), *slow((5, None)), *endurance((5, 5), (8, 1))],
 )
 def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
     options = {"max_windows": 6, "doc_stride": doc_stride}

@@ -196,7 +196,6 @@ DROPOUT = {"size": 4, "dropout": 0.1, "calls": (6,)}
 GOLDEN_ROWS = {
     "golden": lambda clusters: golden_row(clusters[2], (5, 7), gradient_accumulation_steps=3),
     "devices": numbers_of_devices,
-    "dropout on 1": lambda clusters: golden_row(clusters[1], **DROPOUT),
     "dropout on 4": lambda clusters: golden_row(clusters[4], **DROPOUT),
     "dropout recomputed": lambda clusters: golden_row(clusters[1], **DROPOUT, options=RECOMPUTED),
     "float16": lambda clusters: overflowing(clusters[1]),

@@ -68,7 +68,7 @@ def test_the_step_is_traced_once_before_the_first_one(tmp_path):
     assert traced == [False]
 
 
-@pytest.mark.parametrize("stopped_in", [4, pytest.param(6, marks=[pytest.mark.slow, pytest.mark.endurance])])
+@pytest.mark.parametrize("stopped_in", [4, pytest.param(6, marks=pytest.mark.endurance)])
 def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")
 

@@ -15,12 +15,12 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands.launch_workers import free_ports, tf_config
 from official_bert.training.run_folder import read_results
-from tests.conftest import ROOT, run_script, script_command, script_environment
+from tests.conftest import ROOT, endurance, run_script, script_command, script_environment
 from tests.record_files import arrays_of
 from tests.training.short_runs import pretraining_flags, runs_of_all_tasks
 from tests.training.worker_runs import run_all
 
-pytestmark = pytest.mark.multi_process
+pytestmark = [pytest.mark.multi_process, pytest.mark.slow]
 
 
 def start_workers(command, logs, count=2):
@@ -121,15 +121,9 @@ def check_same_results(one_folder, other_folder):
         np.testing.assert_allclose(tables[1], tables[0], atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "tasks",
-    [
-        ("classification",),
-        pytest.param(  # trained as classification is
-            ("pretraining", "sentence encoder", "tagging", "question answering"), marks=pytest.mark.endurance
-        ),
-    ],
+    [["classification"], *endurance(["pretraining", "sentence encoder", "tagging", "question answering"])],
 )
 def test_two_workers_match_one_and_one_of_them_writes(alone, runs, tmp_path, forked_python, tasks):
     (tmp_path / "runs.json").write_text(json.dumps(with_folders({task: runs[task] for task in tasks}, tmp_path)))
@@ -146,7 +140,7 @@ def test_two_workers_match_one_and_one_of_them_writes(alone, runs, tmp_path, for
         assert names[0] == names[1]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_two_devices_match_one(alone, runs, tmp_path):
     run_all(with_folders({"classification": runs["classification"]}, tmp_path, num_replicas=2))
     check_same_training(alone("classification"), tmp_path / "classification")
@@ -192,8 +186,7 @@ def long_run(records_file, model_dir, one_layer_config_file):
     return pretraining_flags(records_file, model_dir, bert_config_file=one_layer_config_file, **flags)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("killed", [0, *endurance(1)])
 def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     long_run, tmp_path, forked_python, killed
 ):
@@ -219,7 +212,6 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
-@pytest.mark.slow
 def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_path, monkeypatch):
     """They choose their number format after they have met."""
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # so that it is float32 on every CPU
@@ -232,7 +224,6 @@ def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_pat
     check_same_results(alone("classification"), tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
     run = Launched(sys.executable, {**long_run, "num_train_steps": 100_000, "backend": "jax", "output_dir": tmp_path})
@@ -246,13 +237,8 @@ def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
     assert "Fatal" not in run.log
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "name", "code"),
-    [
-        (signal.SIGTERM, "SIGTERM", 0),
-        pytest.param(signal.SIGINT, "Ctrl-C", 130, marks=pytest.mark.endurance),
-    ],
+    ("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), *endurance((signal.SIGINT, "Ctrl-C", 130))]
 )
 def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python, number, name, code):
     run = Launched(forked_python, {**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
@@ -263,7 +249,6 @@ def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_
     assert "Traceback" not in run.log
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
@@ -283,7 +268,6 @@ def test_workers_must_agree(long_run, tmp_path, forked_python, flag, message):
     assert not list((tmp_path / "0").glob(".workers*"))
 
 
-@pytest.mark.slow
 def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
     command = script_command("run_pretraining.py", {**long_run, "output_dir": tmp_path / "out"})
     first, *others = start_workers(command, tmp_path, count=2)
@@ -301,7 +285,6 @@ def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
         first.kill()
 
 
-@pytest.mark.slow
 def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path, forked_python):
     trained = run_script("run_pretraining.py", **{**long_run, "num_train_steps": 1, "output_dir": tmp_path / "out"})
     assert trained.code == 0, trained
@@ -331,7 +314,6 @@ except UserError as error:
         assert "the 2 workers differ in their last checkpoints" in log_of(tmp_path, index)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_slurm_says_which_workers_there_are(long_run, tmp_path, forked_python):
     variables = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2"}

@@ -17,7 +17,7 @@ import tensorflow as tf
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.support.errors import UserError
 from official_bert.training import training_run
-from tests.conftest import script_command, script_environment
+from tests.conftest import endurance, script_command, script_environment, slow
 from tests.record_files import arrays_of
 from tests.training.short_runs import pretraining_flags
 from tests.training.sum_runs import assert_same, saved_steps, train, weights_of
@@ -152,9 +152,9 @@ def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "seconds_to_save", "saved"),
     [
-        pytest.param({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14], marks=pytest.mark.slow),
+        *slow(({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14])),
         ({"save_checkpoints_secs": 4}, 0.09, [0, 5, 10, 14]),  # 50 times as long as a save
-        pytest.param({"save_checkpoints_secs": 0}, 0, [0, 10, 14], marks=pytest.mark.slow),
+        *endurance(({"save_checkpoints_secs": 0}, 0, [0, 10, 14])),
     ],
 )
 def test_checkpoints_by_time_are_replaced_and_resume_exactly(

@@ -106,7 +106,6 @@ def check_same_steps(one, other):
         np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.endurance
 def test_two_devices_of_three_parts_each_take_the_steps_of_one(twelve_steps, model_dir, golden, two_devices):
     """Parts alone are tested below, devices alone in test_multi_worker.py, both in test_jax.py."""

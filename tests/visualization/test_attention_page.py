@@ -8,6 +8,7 @@ import pytest
 from official_bert.visualization.attention import Attributions, merge_words, page
 from tests.attention_views import HOSTILE, make_view
 from tests.browser_fixtures import OpenedPage
+from tests.conftest import endurance
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -199,7 +200,7 @@ def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize(("num_words", "length"), [(94, 128), (379, 508)])
+@pytest.mark.parametrize(("num_words", "length"), [(94, 128), *endurance((379, 508))])
 def test_the_page_of_144_heads_opens(browser, tmp_path, num_words, length):
     view = make_view(num_layers=12, num_heads=12, num_words=num_words)
     assert len(view.tokens) == length

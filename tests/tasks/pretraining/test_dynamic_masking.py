@@ -126,6 +126,7 @@ def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whol
             assert_equal(batches(12 - number - 1, num_used), found[number + 1 :])
 
 
+@pytest.mark.slow
 def test_each_visit_and_each_seed_has_masks_of_its_own(training):
     seen = {}
     for batch in training(4 * NUM_RECORDS // BATCH_SIZE):

@@ -16,7 +16,7 @@ from official_bert.support.text_files import LineReader
 from official_bert.tasks.pretraining.sharded import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenization.sequences import join_pair
-from tests.conftest import GOLDEN, golden_arrays, run_here
+from tests.conftest import GOLDEN, endurance, golden_arrays, run_here
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records
 from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED
@@ -73,7 +73,7 @@ def random_lines(rng, words):
     return lines
 
 
-@pytest.mark.parametrize("num_runs", [15, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_runs", [15, *endurance(80)])
 def test_records_are_those_of_the_plain_rules_for_any_flags(make, tmp_path, corpus_file, vocab_file, num_runs):
     vocab = load_vocab(vocab_file)
     words = [*" ".join(LineReader(corpus_file)).split(), "unknowable", "中文", "ΟΔΟΣ", "a\x1cb", "e\u2028f"]

@@ -19,8 +19,9 @@ from official_bert.tasks.pretraining import servable as pretraining_servable
 from official_bert.tasks.pretraining.reader import FilledMask
 from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
 from official_bert.tokenization import FullTokenizer
+from tests.ask_export import answers_of
 from tests.conftest import assert_refused, run_here
-from tests.exports import TOLERANCE, ask
+from tests.exports import TOLERANCE
 
 TEXTS = ["the [MASK] kept the town [MASK][MASK] .", "none here", "[MASK]", "Zoë’s [mask] [MASK", ""]
 
@@ -76,7 +77,7 @@ def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_pa
     }  # fmt: skip
     run_here("run_pretraining", **flags, do_export=True, export_top_k=4)
     folder = str(tmp_path / "serving" / "1")
-    answer, ids = ask(folder, [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}]], tmp_path)
+    answer, ids = answers_of(folder, [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}]])
     ids_only = tf.saved_model.load(folder).signatures["serving_default"]
     again = ids_only(**{name: tf.constant(values) for name, values in ids.items()})
     assert np.vectorize(bytes.decode)(again["words"].numpy()).tolist() == answer["words"]

@@ -56,6 +56,7 @@ def test_records_do_not_depend_on_processes_and_memory(make, corpus, many_parts,
     assert open(make(corpus, "other", num_processes=1, random_seed=1), "rb").read() != alone
 
 
+@pytest.mark.slow
 def test_shards_have_the_same_records(make, corpus, many_parts, tmp_path):
     whole = list(read_raw(make(corpus, "whole", num_processes=1)))
     make(corpus, "shards", num_processes=2, num_shards=3, compression="gzip")

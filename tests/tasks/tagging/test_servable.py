@@ -21,18 +21,17 @@ from official_bert.tasks.tagging.records import make_windows
 from official_bert.tasks.tagging.servable import TaggingServable, split_at_blanks
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.sequences import join_texts
+from tests.conftest import endurance
 from tests.exports import TOLERANCE
 from tests.tasks.tagging.random_words import random_sentences
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 TAG_SETS = (
-    TAGS,
     ("O", "I-PER", "I-LOC", "B-PER"),  # IOB1
     ("O", "B-PER", "I-PER", "E-PER", "S-PER", "S-LOC", "I-LOC"),
-    ("O", "B-A", "I-A", "L-A", "U-A", "W-A", "M-B", "[-B", "]-B"),
     ("I-work-of-art", "B-work-of-art", "B", "I", "S", "O"),  # O not first; types with hyphens, and no type
-    ("B-PER", "E-LOC"),
 )
+MORE_TAG_SETS = TAGS, ("O", "B-A", "I-A", "L-A", "U-A", "W-A", "M-B", "[-B", "]-B"), ("B-PER", "E-LOC")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,7 @@ def table_of(sentences):
     return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
 
 
-EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, 24])
+EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, *endurance(24)])
 
 
 @pytest.mark.slow
@@ -197,7 +196,7 @@ def asked_eagerly(servable):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tags", TAG_SETS, ids=" ".join)
+@pytest.mark.parametrize("tags", [*TAG_SETS, *endurance(*((tags,) for tags in MORE_TAG_SETS))], ids=" ".join)
 def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
     model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)

@@ -76,8 +76,8 @@ LOGGED = (
     "gradient norm 1.96, 11,930 tokens/s, masked_lm 6.6373, next_sentence 0.5107"
 )
 DRAWN = {
-    60: "training:  25%|▎| 500/2000 [02:05<07:49,  3.19 steps/s, ste",
-    200: f"training:  25%|{'█' * 26}▌{' ' * 79}| 500/2000 [02:05<07:49,  3.19 steps/s, "
+    60: "training:  25%|▎| 500/2000 [02:05<07:50,  3.19 steps/s, ste",
+    200: f"training:  25%|{'█' * 26}▌{' ' * 79}| 500/2000 [02:05<07:50,  3.19 steps/s, "
     "step 500: loss 7.1480, 102 examples/s]",
 }
 RUN_ON_A_TERMINAL = """
@@ -91,7 +91,7 @@ logging.get_absl_handler().setFormatter(Formatter("%(message)s"))
 now = 0.0
 time.monotonic = lambda: now
 with Progress("training", 2000, "steps") as progress:
-    for seconds, done in ((0, 100), (125.333, 500)):
+    for seconds, done in ((0, 100), (125.4, 500)):
         now = seconds
         progress.update(done, f"step {done}: loss 7.1480", "102 examples/s", "learning rate 7.50e-04",
             "gradient norm 1.96", "11,930 tokens/s", "masked_lm 6.6373", "next_sentence 0.5107", log=True)

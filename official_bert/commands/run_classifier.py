@@ -20,8 +20,9 @@ def prepare(config: ClassifierConfig) -> tuple[Any, ...]:
 
 def run(config: ClassifierConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.classification.job import ClassificationJob
+    from official_bert.tasks.classification.servable import servable_of_run
 
-    run_finetuning(ClassificationJob, config, inputs)
+    run_finetuning(ClassificationJob, servable_of_run, config, inputs)
 
 
 COMMAND = Command(

@@ -15,8 +15,9 @@ def prepare(config: MultipleChoiceConfig) -> tuple[Any, ...]:
 
 def run(config: MultipleChoiceConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
+    from official_bert.tasks.multiple_choice.servable import servable_of_run
 
-    run_finetuning(MultipleChoiceJob, config, inputs)
+    run_finetuning(MultipleChoiceJob, servable_of_run, config, inputs)
 
 
 COMMAND = Command(

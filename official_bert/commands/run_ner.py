@@ -15,8 +15,9 @@ def prepare(config: TaggingConfig) -> tuple[Any, ...]:
 
 def run(config: TaggingConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.tagging.job import TaggingJob
+    from official_bert.tasks.tagging.servable import servable_of_run
 
-    run_finetuning(TaggingJob, config, inputs)
+    run_finetuning(TaggingJob, servable_of_run, config, inputs)
 
 
 COMMAND = Command(

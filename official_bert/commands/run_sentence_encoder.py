@@ -18,8 +18,9 @@ def prepare(config: SentenceEncoderConfig) -> tuple[Any, ...]:
 
 def run(config: SentenceEncoderConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
+    from official_bert.tasks.sentence_encoder.servable import servable_of_run
 
-    run_finetuning(SentenceEncoderJob, config, inputs)
+    run_finetuning(SentenceEncoderJob, servable_of_run, config, inputs)
 
 
 COMMAND = Command(

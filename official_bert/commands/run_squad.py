@@ -19,8 +19,9 @@ def prepare(config: SquadConfig) -> tuple[Any, ...]:
 
 def run(config: SquadConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
+    from official_bert.tasks.question_answering.servable import servable_of_run
 
-    run_finetuning(QuestionAnsweringJob, config, inputs)
+    run_finetuning(QuestionAnsweringJob, servable_of_run, config, inputs)
 
 
 COMMAND = Command(

@@ -1,7 +1,6 @@
 """Shared by commands with a model: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
 
-import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
@@ -18,6 +17,7 @@ from official_bert.support.errors import UserError, check_installed
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
+    from official_bert.serving.servable import Servable, TrainedModel
     from official_bert.tokenization import Tokenizer
     from official_bert.training.job import FinetuningJob
 
@@ -204,11 +204,15 @@ def check_checkpoints(config: TrainingOptions, bert_config: BertConfig) -> None:
     check_has_checkpoint(config)
 
 
-def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions, inputs: tuple[Any, ...]) -> None:
+def run_finetuning(
+    job_class: "type[FinetuningJob]",
+    servable_of_run: "Callable[[TrainedModel], Servable]",
+    config: FinetuningOptions,
+    inputs: tuple[Any, ...],
+) -> None:
     """Train, evaluate, predict and export; `inputs` are those of `prepare_finetuning` and the data of the task."""
     from official_bert.serving.exports import export_run
     from official_bert.serving.servable import TrainedModel
     from official_bert.training.finetuning import finetune
 
-    servable_module = importlib.import_module(f"official_bert.tasks.{config.task}.servable")
-    finetune(job_class, config, inputs, lambda *run: export_run(servable_module.servable_of_run, TrainedModel(*run)))
+    finetune(job_class, config, inputs, lambda *run: export_run(servable_of_run, TrainedModel(*run)))

@@ -128,17 +128,18 @@ def folders(request, tmp_path_factory):
 
 
 @pytest.fixture
-def forked_commands(tmp_path, monkeypatch, forked_python):
-    """Let the commands of a notebook run in forked children of a process that has TensorFlow imported."""
-    startup = tmp_path / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "first.py").write_text(f"import sys\nsys.executable = {str(forked_python)!r}\n")
+def forked_kernel(tmp_path, monkeypatch, forked_python, forked_children):
+    """Let a notebook and its commands run in forked children of a process that has TensorFlow imported."""
+    kernel = {"argv": [str(forked_python), "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
+    (tmp_path / "kernels" / "python3").mkdir(parents=True)
+    (tmp_path / "kernels" / "python3" / "kernel.json").write_text(json.dumps({**kernel, "display_name": "Python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
 
 
 @pytest.mark.slow
 @notebooks
-def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_commands):
+def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_kernel):
     for package in ("nbclient", "ipykernel", "matplotlib", "uvicorn"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
     trains_fully, copies, output = folders

@@ -58,6 +58,7 @@ def execute(path: Path, output: Path | None = None) -> nbformat.NotebookNode:
         client = nbclient.NotebookClient(
             notebook,
             timeout=SECONDS_A_CELL,
+            startup_timeout=SECONDS_A_CELL,
             kernel_name="python3",
             record_timing=False,
             coalesce_streams=True,

@@ -18,7 +18,7 @@ from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.records import submission_name
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import results_of, write_rows
-from tests.conftest import prints_error, run_here, run_script
+from tests.conftest import endurance, prints_error, run_here, run_script
 from tests.exports import TOLERANCE, ask
 from tests.record_files import read_records
 from tests.reports import data_of, scores_of, sections_of
@@ -181,9 +181,7 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "problem", [pytest.param("single_label", marks=pytest.mark.endurance), "multi_label", "regression"]
-)
+@pytest.mark.parametrize("problem", [*endurance("single_label"), "multi_label", "regression"])
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
     settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
@@ -234,7 +232,7 @@ def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("problem", ["single_label", pytest.param("multi_label", marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("problem", ["single_label", *endurance("multi_label")])
 def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings, tmp_path, problem, caplog):
     settings |= {**CUSTOM, "eval_file": "dev.jsonl", "predict_file": "dev.jsonl", "train_file": "train.jsonl"}
     settings |= {"text_a_column": "text", "label_column": "score", "learning_rate": 1e-4, "num_train_epochs": 1.0}

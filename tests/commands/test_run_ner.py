@@ -14,7 +14,7 @@ from official_bert.metrics.tagging import character_scores, conlleval_report, fi
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of, assert_same_arrays, bytes_in, results_of
-from tests.conftest import assert_fails, assert_refused, prints_error, run_here, run_script
+from tests.conftest import assert_fails, assert_refused, endurance, prints_error, run_here, run_script
 from tests.record_files import read_records
 from tests.reports import scores_of, sections_of
 
@@ -187,7 +187,7 @@ def of_characters(words, tags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["linear", pytest.param("crf", marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("head", ["linear", *endurance("crf")])
 def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, head):
     for split, sentences in corpus.items():
         content = "".join(of_characters(*sentence) for sentence in sentences)

@@ -18,7 +18,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of
-from tests.conftest import prints_error, run_config
+from tests.conftest import prints_error, run_config, slow
 
 LINES = ["The town woke.", "", "townish harbours", "Marta left the town ||| the harbours woke", "\u200b", "town " * 40]
 MAX_LENGTH = 24
@@ -64,7 +64,7 @@ def masked_in_turn(model, tokenizer, text, *, masks_rest):
     return [(tokens[place], float(score)) for place, score in zip(places, scores, strict=True)]
 
 
-@pytest.mark.parametrize("masks_rest", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("masks_rest", [*slow(False), True])
 def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatch, masks_rest):
     monkeypatch.setattr("official_bert.inference.text_scores.POOLED_BATCHES", 4)  # several pools
     tokenizer = FullTokenizer(vocab_file)

@@ -12,7 +12,7 @@ import pytest
 from official_bert.config.sentence_modules import score_activation
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
-from tests.conftest import GOLDEN, run_here
+from tests.conftest import GOLDEN, endurance, run_here, slow
 
 ANSWERS = GOLDEN / "families" / "answers"
 TOLERANCE = 1e-5
@@ -55,14 +55,9 @@ def assert_alike(found, wanted):
 
 SLOW = ["bert_tags", "bert_several", "bert_number", "bert_masks", "bert_spans", "distilbert_labels"]
 TOGETHER = ["bert_labels", "distilbert_spans", "electra_masks", "electra_tags", "roberta_masks"]  # families and heads
-FOLDERS = [
-    "roberta_labels",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-    *(pytest.param(name, marks=pytest.mark.endurance) for name in TOGETHER),
-]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", ["roberta_labels", *slow(*SLOW), *endurance(*TOGETHER)])
 def test_answers_are_those_of_the_pipeline(folder):
     if folder.startswith("roberta"):
         pytest.importorskip("tokenizers")

@@ -13,6 +13,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
 from official_bert.support.signals import RunRequests, Stopped
+from tests.conftest import endurance
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
 
@@ -54,7 +55,7 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("step", [3, *endurance(1)])
 def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole, tmp_path, step):
     whole, states = whole
     for state in sorted(shutil.copytree(states, tmp_path / "states").iterdir())[::step]:
@@ -68,7 +69,7 @@ def test_the_step_is_traced_once_before_the_first_one(tmp_path):
     assert traced == [False]
 
 
-@pytest.mark.parametrize("stopped_in", [4, pytest.param(6, marks=pytest.mark.endurance)])
+@pytest.mark.parametrize("stopped_in", [4, *endurance(6)])
 def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")
 

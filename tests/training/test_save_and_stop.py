@@ -192,7 +192,7 @@ def test_checkpoints_by_time_are_replaced_and_resume_exactly(
     ("number", "name", "code"),
     [
         (signal.SIGTERM, "SIGTERM", 0),
-        pytest.param(signal.SIGINT, "Ctrl-C", 130, marks=pytest.mark.endurance),  # see test_interruptions.py
+        *endurance((signal.SIGINT, "Ctrl-C", 130)),  # see test_interruptions.py
     ],
 )
 def test_a_process_saves_at_a_signal_and_exits_cleanly(records_file, model_dir, tmp_path, number, name, code):

@@ -10,6 +10,7 @@ from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TensorFlowSteps
+from tests.conftest import endurance
 from tests.training.trajectory import (
     NOISE,
     NUM_STEPS,
@@ -117,9 +118,7 @@ def test_two_devices_of_three_parts_each_take_the_steps_of_one(twelve_steps, mod
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "num_parts"), [pytest.param("mixed_bfloat16", 1, marks=pytest.mark.endurance), ("mixed_float16", 3)]
-)
+@pytest.mark.parametrize(("dtype", "num_parts"), [*endurance(("mixed_bfloat16", 1)), ("mixed_float16", 3)])
 def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
     model, steps = make_steps(model_dir, golden, dtype=dtype, num_parts=num_parts)
     history = steps.take(iter(golden_batches(golden)), 5)

@@ -15,7 +15,7 @@ from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
 from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import TrainingPlan
-from tests.conftest import assert_refused, prints_error, run_here
+from tests.conftest import assert_refused, endurance, prints_error, run_here
 from tests.training.task_batches import TASKS, batch_of
 
 # Tasks and heads whose graphs together contain everything in the other graphs.
@@ -49,9 +49,7 @@ def with_masked_loss(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["pretraining", WIDEST[-1], *(pytest.param(name, marks=pytest.mark.endurance) for name in WIDEST[:-1])]
-)
+@pytest.mark.parametrize("name", ["pretraining", WIDEST[-1], *endurance(*WIDEST[:-1])])
 def test_padding_left_out_changes_neither_losses_nor_gradients(name):
     batch = batch_of(name)
     expected, sums, _ = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)

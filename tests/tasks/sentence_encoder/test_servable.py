@@ -15,9 +15,11 @@ from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.reader import results
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
+from tests.ask_export import answers_of
 from tests.export_fixtures import AWKWARD_TEXTS
-from tests.exports import TOLERANCE, ask
+from tests.exports import TOLERANCE
 
+pytestmark = pytest.mark.slow
 LENGTH, PREFIX, WIDTH = 12, "the Query: ", 13
 
 
@@ -50,7 +52,6 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.mark.slow
 def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     model = SentenceModel(encoder)
     texts = [PREFIX + text for text in AWKWARD_TEXTS]  # one text is longer than the limit
@@ -63,7 +64,6 @@ def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     np.testing.assert_allclose(found["vectors"], unit(expected), atol=TOLERANCE)
 
 
-@pytest.mark.slow
 def test_sizes_and_types(model, tokenizer, encoder):
     whole = vectors_of(model, tokenizer, AWKWARD_TEXTS)["vectors"]
     assert whole.shape == (len(AWKWARD_TEXTS), WIDTH)
@@ -84,15 +84,14 @@ def test_sizes_and_types(model, tokenizer, encoder):
         servable_of(model, tokenizer, size=14)
 
 
-@pytest.mark.slow
-def test_an_export_works_in_a_new_process(model, tokenizer, tmp_path):
+def test_an_export_gives_what_the_model_does(model, tokenizer, tmp_path):
     servable = servable_of(model, tokenizer, prompts=Prompts({}, PREFIX), vector_types=("int8", "binary"))
     expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))
     servable.use_export_stack(2)
     path = write_export(str(tmp_path / "sentences"), servable)
     ids = {name: values.numpy().tolist() for name, values in servable.tokenize(tf.constant(AWKWARD_TEXTS)).items()}
     requests = [["text", {"text": AWKWARD_TEXTS}], ["serving_default", ids], ["token_vectors", ids]]
-    *answers, of_tokens = ask(path, requests, tmp_path)
+    *answers, of_tokens = answers_of(path, requests)
     mask = np.array(ids["input_mask"])
     assert of_tokens["lengths"] == mask.sum(axis=1).tolist()
     tokens = model.encoder(**{name: np.array(values) for name, values in ids.items()})["sequence_output"].numpy()

@@ -73,8 +73,9 @@ AT_TOY_SIZE = {
 }
 
 
-# Like others, except for lengths or data.
+# Like others, except for lengths or data, or fine-tuning as other tests do it.
 REPEATED = ("domain", "electra_hour", "electra_hour_512", "korquad", "nsmc", "pretraining_phase2", "squad1")
+REPEATED += ("conll", "glue", "squad2")
 
 
 @pytest.mark.slow

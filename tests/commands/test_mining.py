@@ -19,12 +19,12 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
-def mined(files_of_model, corpus, tmp_path):
+def mined(one_layer_model, corpus, tmp_path):
     """Return a function that runs the command on the corpus and returns its output."""
 
     def mine(**flags):
         target = tmp_path / "mined"
-        config = MiningConfig(**files_of_model, **{**corpus, "output_file": str(target), **flags})
+        config = MiningConfig(**one_layer_model, **{**corpus, "output_file": str(target), **flags})
         run_config(mine_hard_negatives, config)
         return target.read_text()
 
@@ -32,14 +32,14 @@ def mined(files_of_model, corpus, tmp_path):
 
 
 @pytest.fixture
-def cosines(files_of_model, tmp_path, capsys):
+def cosines(one_layer_model, tmp_path, capsys):
     """Return a function that maps a query to the cosine similarities that `sentence_similarity` prints."""
 
     def of(query):
         (tmp_path / "passages.txt").write_text("\n".join(PASSAGES))
         flags = {"candidates_file": str(tmp_path / "passages.txt"), "output_format": "jsonl", "top_k": 9}
         capsys.readouterr()
-        run_here("sentence_similarity", **files_of_model, **flags, query=query, max_seq_length=24)
+        run_here("sentence_similarity", **one_layer_model, **flags, query=query, max_seq_length=24)
         (found,) = map(json.loads, capsys.readouterr().out.splitlines())
         return {PASSAGES[row["line"] - 1]: row["cosine"] for row in found["candidates"]}
 
@@ -67,9 +67,9 @@ def test_pairs_get_the_negatives_that_sentence_similarity_ranks_first(mined, cos
     assert "the harbour before the town" in table[1].split("\t")
 
 
-def test_mistakes_are_one_message_and_leave_no_file(files_of_model, corpus, tmp_path):
+def test_mistakes_are_one_message_and_leave_no_file(one_layer_model, corpus, tmp_path):
     def refused(message, pairs=None, **changes):
-        given = {**files_of_model, **corpus, "output_file": str(tmp_path / "out.tsv"), **changes}
+        given = {**one_layer_model, **corpus, "output_file": str(tmp_path / "out.tsv"), **changes}
         if pairs is not None:
             (tmp_path / "pairs.tsv").write_text("anchor\tpositive\n" + pairs)
             given["pairs_file"] = str(tmp_path / "pairs.tsv")

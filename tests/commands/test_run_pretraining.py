@@ -17,10 +17,10 @@ from tests.conftest import assert_refused, prints_error, run_here
 
 
 @pytest.fixture
-def flags(records_file, model_dir, tmp_path):
+def flags(records_file, one_layer_config_file, tmp_path):
     return {
         "input_file": records_file, "output_dir": str(tmp_path / "out"),
-        "bert_config_file": str(model_dir / "bert_config.json"), "max_seq_length": 64, "max_predictions_per_seq": 10,
+        "bert_config_file": one_layer_config_file, "max_seq_length": 64, "max_predictions_per_seq": 10,
         "train_batch_size": 8, "num_train_steps": 12,
     }  # fmt: skip
 
@@ -140,9 +140,9 @@ def test_a_file_that_holds_no_records_is_named(refuse, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags, one_layer_config_file, tmp_path):
+def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags, tmp_path):
     """The recipe of docs/large_batches.md, with LAMB."""
-    flags |= {"bert_config_file": one_layer_config_file, "do_train": True, "optimizer": "lamb", "log_steps": 1}
+    flags |= {"do_train": True, "optimizer": "lamb", "log_steps": 1}
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     steps = {"num_train_steps": 4, "num_warmup_steps": 3, "learning_rate": 4e-3}
     run_here("run_pretraining", **flags | steps | {"output_dir": first})

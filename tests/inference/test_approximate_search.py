@@ -15,8 +15,8 @@ from official_bert.support.errors import UserError
 from tests.conftest import assert_refused, run_config, run_here
 
 
-def test_a_missing_package_or_folder_is_reported(files_of_model, corpus_file, tmp_path, monkeypatch):
-    flags = {**files_of_model, "candidates_file": corpus_file, "query": "a town", "approximate": True}
+def test_a_missing_package_or_folder_is_reported(one_layer_model, corpus_file, tmp_path, monkeypatch):
+    flags = {**one_layer_model, "candidates_file": corpus_file, "query": "a town", "approximate": True}
     assert_refused("sentence_similarity", flags, "--approximate needs --index_dir")
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match=r"faiss is not installed; run: pip install .*\[search\]"):
@@ -79,9 +79,9 @@ def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, t
 
 
 @pytest.mark.slow
-def test_commands_give_the_same_results_with_a_graph(vectors, files_of_model, tmp_path, capsys):
+def test_commands_give_the_same_results_with_a_graph(vectors, one_layer_model, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
-    model = {**files_of_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}
+    model = {**one_layer_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}
     outputs = []
     for approximate in (False, True, True):
         flags = {**model, "candidates_file": str(tmp_path / "texts.txt"), "approximate": approximate}

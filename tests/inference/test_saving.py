@@ -21,8 +21,8 @@ LABELS = ["first", "second", "third"]
 
 
 @pytest.fixture(scope="module")
-def encoder(model_dir):
-    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt")
+def encoder(model_dir, one_layer_config_file):
+    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", bert_config=one_layer_config_file)
 
 
 @pytest.fixture(scope="module")

@@ -145,9 +145,9 @@ def text_engine(export) -> Engine:
 
 
 def light_engine(folder: pathlib.Path, *, export: str, program: str | None = None) -> Engine:
-    from official_bert.serving.engine_model import EngineModel
+    from official_bert.serving.engine_model import load_engine_model
 
-    model = EngineModel(str(folder / export / "1"), engine=program)
+    model = load_engine_model(str(folder / export / "1"), engine=program)
 
     def run(pairs: Pairs) -> np.ndarray:
         first, second = zip(*pairs, strict=True)

@@ -10,8 +10,11 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from official_bert.inference.finished_runs import SavedModel
+from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.serving.signatures import CLASSIFY, SIGNATURES
+from official_bert.tasks.task_registry import TASKS
 
 ASK_EXPORT = pathlib.Path(__file__).parent / "ask_export.py"
 TOLERANCE = 1e-5
@@ -23,6 +26,25 @@ def traced_once(servable):
     """Make a servable cache its traced signatures for all tests; return it."""
     servable.signature = functools.cache(servable.signature)
     return servable
+
+
+class _Signatures(dict):
+    def __init__(self, servable):
+        super().__init__()
+        self._servable = servable
+
+    def __missing__(self, name):
+        return self.setdefault(name, self._servable.signature(name))
+
+
+def graph_predictor(servable):
+    """Return a `Predictor` that calls the operations of a servable, as that of its SavedModel does."""
+    predictor, model = Predictor.__new__(Predictor), SavedModel.__new__(SavedModel)
+    model._signatures, model.task, model.text_names = _Signatures(servable), servable.task, servable.text_names
+    model.num_positions = servable.num_example_positions
+    model.results = TASKS[servable.task].reader_module.results
+    predictor._model = model
+    return predictor
 
 
 def ask(export, requests, folder, python=sys.executable):

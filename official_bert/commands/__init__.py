@@ -52,6 +52,8 @@ def start(name: str) -> NoReturn:
 
 
 def _with_files_of_model(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    from official_bert.commands.shared.models import complete_export_flags
     from official_bert.training.model_files import complete_model_flags
 
-    return complete_model_flags(config_class, values, given)
+    completed = complete_export_flags(config_class, values, given)
+    return complete_model_flags(config_class, values, given) if completed is None else completed

@@ -8,11 +8,18 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from absl import logging
 
-from official_bert.commands.shared.models import ModelFiles, TextFileOptions, note_long, prepare_model
+from official_bert.commands.shared.models import (
+    ModelFiles,
+    TextFileOptions,
+    load_sentence_encoder,
+    needs_tensorflow,
+    note_long,
+    prepare_model,
+)
 from official_bert.config.poolings import LAYER, pooling_help, poolings_of
 from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.options.command import Command
@@ -28,10 +35,16 @@ _POOLINGS = (*poolings_of(LAYER), MODEL, SPLADE)
 if TYPE_CHECKING:
     from official_bert.data.feature_files import Write
     from official_bert.inference.text_encoder import TextEncoder
+    from official_bert.serving.engine_model import EngineModel
+    from official_bert.tasks.sentence_encoder.reader import ExportedEncoder
+
+    AnyEncoder = TextEncoder | ExportedEncoder
 
 
 @options(group="output")
 class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
+    exports_of: ClassVar[str | None] = "sentence_encoder"
+
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_output=True
     )
@@ -87,26 +100,19 @@ class FeatureConfig(TextFileOptions, TpuOptions, SentenceOptions):
         return [_shard_path(self.output_file, 0)] if self.shard_size else super().output_files
 
 
-def run(config: FeatureConfig, model_files: ModelFiles) -> None:
+def run(config: FeatureConfig, model: "ModelFiles | EngineModel") -> None:
     from official_bert.data.feature_files import FeatureLayout, feature_writer
-    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 
+    options = {"dtype": config.dtype, "use_one_hot_embeddings": config.use_one_hot_embeddings}
+    encoder = load_sentence_encoder(config, model, use_windows=config.long_text == "window", **options)
     source = config.source
-    bert_config, tokenizer = model_files
-    settings = VectorSettings(
-        layers=config.layer_indices,
-        pooling=config.pooling,
-        max_seq_length=config.max_seq_length,
-        use_windows=config.long_text == "window",
-        dtype=config.dtype,
-    )
-    encoder = load_text_encoder(
-        config, bert_config, tokenizer, settings, use_one_hot_embeddings=config.use_one_hot_embeddings
-    )
     is_pooled = config.pooling != "none"
     layout = FeatureLayout(config.layer_indices, encoder.width, is_pooled, config.dtype, encoder.is_sparse)
     open_writer = functools.partial(
-        feature_writer, output_format=config.output_format, layout=layout, tokens_of=tokenizer.convert_ids_to_tokens
+        feature_writer,
+        output_format=config.output_format,
+        layout=layout,
+        tokens_of=model.tokenizer.convert_ids_to_tokens,
     )
     with Progress("extracting features", source.count(), "texts") as progress:
 
@@ -123,7 +129,7 @@ def run(config: FeatureConfig, model_files: ModelFiles) -> None:
     _log_counts(config, encoder, num_texts, progress.seconds)
 
 
-def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, seconds: float) -> None:
+def _log_counts(config: FeatureConfig, encoder: "AnyEncoder", num_texts: int, seconds: float) -> None:
     logging.info(
         "%s: %s texts; computed %s with %s wordpieces, %s texts/s",
         "standard output" if config.output_file == "-" else config.output_file,
@@ -144,7 +150,7 @@ def _shard_path(path: str, number: int) -> str:
 
 def _write_shards(
     config: FeatureConfig,
-    encoder: "TextEncoder",
+    encoder: "AnyEncoder",
     open_writer: "Callable[[str], AbstractContextManager[Write]]",
     report: Callable[[int], None],
 ) -> int:
@@ -183,16 +189,12 @@ def _warn_of_old_shards(path: str, num_shards: int) -> None:
         logging.warning("%d shards of an earlier run over more texts remain, from %s on; delete them", len(old), old[0])
 
 
-def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
+def _provenance(config: FeatureConfig, encoder: "AnyEncoder") -> dict[str, Any]:
     """Return everything except the texts that determines the features and their format."""
-    from official_bert.modeling.token_model import model_fingerprint
-
     names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")
     return {
-        **{name: getattr(config, name) for name in names},
-        **encoder.tokenizer.identity,
         **encoder.provenance,
-        "weights of the model": model_fingerprint(encoder.encoder),
+        **{name: getattr(config, name) for name in names},
     }
 
 
@@ -207,5 +209,6 @@ With --pooling=mean --layers=-1 --output_format=npz it writes one vector per tex
 """,
     prepare=prepare_model,
     run=run,
+    uses_tensorflow=needs_tensorflow,
     last_value_counts=True,
 )

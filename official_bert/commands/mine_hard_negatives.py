@@ -105,7 +105,7 @@ def run(config: MiningConfig, model_files: ModelFiles) -> None:
     from official_bert.inference.sentence_index import Sentence, SentenceSearch
 
     pairs = _read_pairs(config)
-    encoder = load_sentence_encoder(config, *model_files, prompt="")
+    encoder = load_sentence_encoder(config, model_files, prompt="")
     names = {"query_prefix": "query", "passage_prefix": "document"}
     prompts = encoder.prompts
     prefixes = {

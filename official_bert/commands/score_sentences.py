@@ -1,7 +1,7 @@
 """`score_sentences`: pseudo-log-likelihoods of texts, or next-sentence probabilities of pairs."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from absl import logging
 
@@ -9,6 +9,7 @@ from official_bert.commands.shared.models import (
     ModelFiles,
     OutputTableOptions,
     TextFileOptions,
+    needs_tensorflow,
     note_long,
     prepare_model,
     write_rows,
@@ -22,6 +23,7 @@ from official_bert.support.errors import UserError
 if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence
     from official_bert.inference.text_scores import TextScorer
+    from official_bert.serving.engine_model import EngineModel
 
 _LIKELIHOOD, _NEXT_SENTENCE = "pseudo_log_likelihood", "next_sentence"
 _COLUMNS = {
@@ -34,6 +36,8 @@ _DIGITS = 6  # after the decimal point
 
 @options(group="output")
 class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
+    exports_of: ClassVar[str | None] = "pretraining"
+
     score: str = option(
         _LIKELIHOOD,
         "pseudo_log_likelihood: the sum of the log probabilities of the wordpieces of a text, each masked in turn; "
@@ -53,11 +57,18 @@ class ScoreConfig(TextFileOptions, OutputTableOptions, SentenceBatchOptions):
             self.refuse("by_word", "mask_rest_of_word", because=f"needs --score={_LIKELIHOOD}")
 
 
-def run(config: ScoreConfig, model_files: ModelFiles) -> None:
-    from official_bert.inference.text_scores import TextScorer
+def run(config: ScoreConfig, model: "ModelFiles | EngineModel") -> None:
+    from official_bert.inference.text_scores import TextScorer, exported_scores, model_scores
 
     scores_pairs = config.score == _NEXT_SENTENCE
-    scorer = TextScorer(config, *model_files, scores_pairs=scores_pairs)
+    if isinstance(model, ModelFiles):
+        compute = model_scores(config, *model, of_pairs=scores_pairs)
+    elif scores_pairs:
+        raise UserError(f"score={_NEXT_SENTENCE}: an export has no next-sentence head; give the run's folder")
+    else:
+        compute = exported_scores(model)
+    sizes = {"max_seq_length": config.max_seq_length, "batch_size": config.batch_size}
+    scorer = TextScorer(model.tokenizer, compute, **sizes, scores_pairs=scores_pairs)
     with Progress("scoring", config.source.count(), "texts") as progress:
         rows = _pair_rows(config, scorer, progress) if scores_pairs else _likelihood_rows(config, scorer, progress)
         kind = _NEXT_SENTENCE if scores_pairs else "word" if config.by_word else "text"
@@ -122,4 +133,5 @@ exp(-pseudo_log_likelihood / N); lower is better.
 """,
     prepare=prepare_model,
     run=run,
+    uses_tensorflow=needs_tensorflow,
 )

@@ -4,7 +4,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from absl import logging
 
@@ -14,10 +14,10 @@ from official_bert.commands.shared.models import (
     CandidateOptions,
     ModelFiles,
     load_sentence_encoder,
+    needs_tensorflow,
     note_long,
     prepare_model,
 )
-from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.console import Progress
@@ -25,6 +25,7 @@ from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
     from official_bert.inference.sentence_index import Sentence
+    from official_bert.serving.engine_model import EngineModel
     from official_bert.tokenization import Tokenizer
 
 
@@ -33,6 +34,8 @@ _SEPARATOR = "\0"  # of queries on the command line, which cannot contain it
 
 @options(group="input")
 class SimilarityConfig(ApproximateOptions):
+    exports_of: ClassVar[str | None] = "sentence_encoder"
+
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
     query: str | None = option(
         None, "Sentence to compare with the candidates; the flag may be repeated.", separator=_SEPARATOR
@@ -73,7 +76,7 @@ class SimilarityConfig(ApproximateOptions):
         return [] if self.query is None else self.query.split(_SEPARATOR)
 
 
-def prepare(config: SimilarityConfig) -> ModelFiles:
+def prepare(config: SimilarityConfig) -> "ModelFiles | EngineModel":
     from official_bert.data.text_inputs import TextSource
 
     for name in ("candidates_file", "query_file", "sts_file"):
@@ -85,20 +88,20 @@ def prepare(config: SimilarityConfig) -> ModelFiles:
 _QUERIES_AT_A_TIME = 256  # from a file; queries from standard input are answered one by one
 
 
-def run(config: SimilarityConfig, model_files: ModelFiles) -> None:
-    (_rank if config.sts_file is None else _compare_layers)(config, *model_files)
+def run(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
+    (_rank if config.sts_file is None else _compare_layers)(config, model)
 
 
-def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
+def _rank(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
     from official_bert.data.text_inputs import TextOrPair
     from official_bert.inference.sentence_index import Sentence, SentenceSearch, read_sentences
 
     candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     for query in config.queries:
-        _check_words(Sentence(1, TextOrPair(query)), tokenizer)
+        _check_words(Sentence(1, TextOrPair(query)), model.tokenizer)
     search = SentenceSearch(
         candidates,
-        load_sentence_encoder(config, bert_config, tokenizer),
+        load_sentence_encoder(config, model),
         config.index_dir,
         is_approximate=config.approximate,
     )
@@ -108,7 +111,7 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokeniz
         sys.stdout.write("\t".join(("query", "rank", measure, "line", "sentence")) + "\n")
     for queries in _queries(config):
         for query in queries:
-            _check_words(query, tokenizer)
+            _check_words(query, model.tokenizer)
         best = search.nearest([query.text for query in queries], config.top_k)
         for query, ranked in zip(queries, best, strict=True):
             _write_ranks(config, query, ranked, measure)
@@ -152,11 +155,13 @@ def _write_ranks(
     sys.stdout.flush()
 
 
-def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
+def _compare_layers(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
+    if not isinstance(model, ModelFiles):
+        raise UserError("sts_file compares layers, and an export has only its own vectors; give the run's folder")
     from official_bert.inference.mining import LayerScore, compare_layers, read_scored_pairs
 
     pairs = read_scored_pairs(config.sts_file)
-    encoder = load_sentence_encoder(config, bert_config, tokenizer)
+    encoder = load_sentence_encoder(config, model)
     with Progress("comparing sentences", len(pairs), "pairs") as progress:
         scores, num_long = compare_layers(pairs, encoder, POOLINGS, progress.update)
     note_long(num_long, "sentences", config.max_seq_length)
@@ -186,4 +191,5 @@ correlation of the cosine similarities with the scores (Spearman and Pearson).
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=needs_tensorflow,
 )

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from official_bert.data.record_files import RecordWriter, read_records
+from official_bert.data.schema import example_of, values_of
 from official_bert.data.text_inputs import STANDARD_STREAM, ids_path
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
@@ -144,18 +144,9 @@ def _tfrecord_writer(path, layout, _) -> Iterator[Write]:
             numbers = {"linex_index": [features.index], "shape": features.vectors.shape}
             if not layout.is_pooled:
                 numbers["token_ids"] = features.input_ids
-            writer.write(_example("vectors", features.vectors.ravel(), **numbers))
+            writer.write(example_of({**numbers, "vectors": features.vectors.ravel()}))
 
         yield write
-
-
-def _example(name: str, vector: np.ndarray, *, file: bytes | None = None, **numbers: Sequence[int]) -> bytes:
-    """Return a serialized `tf.train.Example` with a vector, lists of integers and perhaps the name of a file."""
-    features = {key: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for key, values in numbers.items()}
-    features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=vector))
-    if file is not None:
-        features["file"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
 FORMATS = {"jsonl": _jsonl_writer, "npz": _npz_writer, "tfrecord": _tfrecord_writer, "npy": _npy_writer}
@@ -219,9 +210,8 @@ def write_tfrecord(path: str, blocks: Iterable[VectorBlock]) -> None:
     with RecordWriter([path]) as writer:
         for block in blocks:
             for text, vector in zip(block.ids, block.vectors, strict=True):
-                writer.write(
-                    _example("vector", vector, file=text.file.encode("utf-8", "replace"), number=[text.number])
-                )
+                file = text.file.encode("utf-8", "replace")
+                writer.write(example_of({"vector": vector, "file": file, "number": [text.number]}))
 
 
 def read_parts(paths: Iterable[str]) -> Iterator[VectorBlock]:
@@ -267,9 +257,9 @@ def _text_id(line: str, file: str) -> TextId:
 def _tfrecord_blocks(path: str) -> Iterator[VectorBlock]:
     ids, vectors = [], []
     for record in read_records(path) if files.size(path) else ():
-        feature = tf.train.Example.FromString(record).features.feature
-        ids.append(TextId(feature["file"].bytes_list.value[0].decode(), feature["number"].int64_list.value[0]))
-        vectors.append(np.array(feature["vector"].float_list.value, np.float32))
+        found = values_of(record)
+        ids.append(TextId(found["file"].decode(), int(found["number"][0])))
+        vectors.append(found["vector"])
         if len(ids) == _ROWS_AT_ONCE:
             yield VectorBlock(ids, np.stack(vectors))
             ids, vectors = [], []

@@ -203,7 +203,7 @@ class RecordSchema:
 # The wire format of tf.train.Example: Example{1: Features{1: map<string, Feature>}}, where a map entry is {1: key,
 # 2: Feature}, a Feature is {2: FloatList} or {3: Int64List}, and a list is {1: packed values}.
 _KEY, _VALUE = b"\x0a", b"\x12"
-_LISTS = {"float32": b"\x12", "int32": b"\x1a"}
+_LISTS, _BYTES_LIST = {"float32": b"\x12", "int32": b"\x1a"}, b"\x0a"
 _LONGEST_VARINT = 10  # bytes
 _DAMAGED = "it is not a serialized tf.train.Example"
 _VARINT_OF = VARINTS.__getitem__
@@ -226,6 +226,30 @@ def _features(record: bytes) -> dict[str, tuple[bytes, bytes]]:
     except (KeyError, ValueError) as error:
         raise UserError(_DAMAGED) from error
     return features
+
+
+def example_of(values: Mapping[str, Any]) -> bytes:
+    """Serialize a record without a schema: float32 arrays, bytes, and lists of integers, by name in order."""
+    entries = []
+    for name, value in sorted(values.items()):
+        if isinstance(value, bytes):
+            tag, content = _BYTES_LIST, value
+        elif isinstance(value, np.ndarray):
+            tag, content = _LISTS["float32"], value.astype("<f4").tobytes()
+        else:
+            tag, content = _LISTS["int32"], _serialize_integers(value, 0)
+        feature = delimited(tag, delimited(b"\x0a", content))
+        entries.append(delimited(b"\x0a", delimited(_KEY, name.encode()) + delimited(_VALUE, feature)))
+    return delimited(b"\x0a", b"".join(entries))
+
+
+def values_of(record: bytes) -> dict[str, Any]:
+    """Parse such a record: float32 and int64 arrays, and bytes, by name."""
+    kinds = {tag: dtype for dtype, tag in _LISTS.items()}
+    return {
+        name: content if tag == _BYTES_LIST else _numbers(kinds[tag], [content])[0]
+        for name, (tag, content) in _features(record).items()
+    }
 
 
 def _decoded(field: Field, values: Sequence[tuple[bytes, bytes]]) -> np.ndarray:

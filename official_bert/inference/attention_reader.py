@@ -12,11 +12,11 @@ from absl import logging
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.inference.finished_runs import model_of
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
 from official_bert.modeling.token_model import is_needed
 from official_bert.serving.servable import Servable
-from official_bert.serving.signatures import SERVING_DEFAULT
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.reader import PREDICTED
 from official_bert.tasks.classification.servable import ClassificationServable
@@ -25,7 +25,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable, load_m
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.sequences import BATCH_SIZE, join_texts, truncate_pair
+from official_bert.tokenization.sequences import join_texts, truncate_pair
 from official_bert.tokenization.tokenizer import pad
 from official_bert.training.devices import require_backend
 from official_bert.visualization.attention import AttentionView, Attributions
@@ -167,10 +167,8 @@ class AttentionReader:
         if any(name.startswith(_HEAD) for name in open_checkpoint(checkpoint, "init_checkpoint").shapes):
             model = load_model(bert_config, checkpoint, what="init_checkpoint", encoder_options=PLAIN)
             self._encoder = model.encoder
-            servable = PretrainingServable(
-                model, bert_config, tokenizer, max_seq_length=self._encoder.max_length, top_k=top_k
-            )
-            self._fill_mask = servable.signature(SERVING_DEFAULT)
+            sizes = {"max_seq_length": self._encoder.max_length, "top_k": top_k}
+            self._fill_mask = model_of(PretrainingServable(model, bert_config, tokenizer, **sizes))
         else:
             self._encoder = create_encoder(bert_config)
             load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_needed).log()
@@ -264,21 +262,18 @@ class AttentionReader:
         return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
-        ids = inputs["input_ids"][0]
+        one = {name: values[0] for name, values in inputs.items()}
+        ids = one["input_ids"]
         is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
         positions = np.flatnonzero(~is_special)
         # The text may have masks of its own, so find the index of the inserted one.
         ranks = np.cumsum(ids == self._tokenizer.mask_id) - (ids == self._tokenizer.mask_id)
         predictions: list[list[FilledMask] | None] = [None] * len(ids)
-        size = min(BATCH_SIZE, self._encoder.config.most_sequences(len(ids)))
-        for start in range(0, len(positions), size):
-            masked = positions[start : start + size]
-            batch = {name: np.repeat(values, len(masked), axis=0) for name, values in inputs.items()}
-            batch["input_ids"][np.arange(len(masked)), masked] = self._tokenizer.mask_id
-            outputs = self._fill_mask(**{name: tf.constant(values) for name, values in batch.items()})
-            filled = results({name: values.numpy() for name, values in outputs.items()})
-            for position, masks in zip(masked, filled, strict=True):
-                predictions[position] = masks[ranks[position]]
+        masked = [np.where(np.arange(len(ids)) == position, self._tokenizer.mask_id, ids) for position in positions]
+        outputs = self._fill_mask.computed([{**one, "input_ids": ids} for ids in masked])
+        for position, row in zip(positions, outputs, strict=True):
+            (masks,) = results(self._fill_mask.reader.stacked([row]))
+            predictions[position] = masks[ranks[position]]
         return predictions
 
 

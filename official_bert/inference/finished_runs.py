@@ -1,16 +1,14 @@
-"""Loads models from the output folders of runs and from exports, exports runs, and saves models like runs."""
+"""Loads models from the output folders of runs and from exports, for `Predictor`, and exports runs."""
 
 import dataclasses
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
+import tensorflow as tf
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.checkpoints.locate import (
     BEST_FOLDER,
@@ -27,42 +25,46 @@ from official_bert.config.model_formats import PRESET_TASK_FILE, described
 from official_bert.config.sentence_modules import is_sentence_encoder
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
-from official_bert.inference.functional_models import (
+from official_bert.inference.text_encoder import TextEncoder
+from official_bert.inference.user_models import (
     KERAS,
     FunctionalServable,
     folder_of_model,
+    is_functional,
     load_functional,
-    save_functional,
 )
-from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.options.option import config_from_saved
-from official_bert.serving.exports import export_run, write_export
-from official_bert.serving.saved_model import load_version
-from official_bert.serving.servable import Servable, TrainedModel
-from official_bert.serving.signatures import EXAMPLES, TEXT
-from official_bert.serving.versions import DESCRIPTION_FILE, SAVED_MODEL_FILE, description, find_version, model_file
-from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError, format_names
+from official_bert.serving.engine_model import USUAL_SIZES, Engine, EngineModel
+from official_bert.serving.exports import describe, export_run, write_export
+from official_bert.serving.saved_model import call_signature, load_version
+from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
+from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError
+from official_bert.serving.versions import (
+    DESCRIPTION_FILE,
+    NUM_POSITIONS,
+    SAVED_MODEL_FILE,
+    description,
+    find_version,
+    model_file,
+)
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
-from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
-from official_bert.training.devices import require_backend
+from official_bert.tokenization import FullTokenizer, load_tokenizer
+from official_bert.training.devices import dtype_policy, require_backend
 from official_bert.training.model_files import find_text_flags, read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
     LABELS_FILE,
-    MODEL_FILES,
     RUN_CONFIG_FILE,
     RunConfig,
     check_same_model,
     find_model_files,
     read_labels,
     read_run_config,
-    write_labels,
-    write_run_config,
 )
 
 _HF_CONFIG_FILE = "config.json"
@@ -93,9 +95,7 @@ def find_run(path: str) -> FinishedRun | None:
 def load(
     run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    servable = run.task.servable_module.servable_of_run(_read(run, use_best_checkpoint, changes, encoder_options))
-    servable.takes_one_text = run.task.name == "classification" and not run.is_own
-    return servable
+    return run.task.servable_module.servable_of_run(_read(run, use_best_checkpoint, changes, encoder_options))
 
 
 def export(
@@ -220,7 +220,7 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
     return RunConfig(config_file, task.name, flags, vocabulary=None, num_devices=None)
 
 
-def load_text_encoder(
+def _load_text_encoder(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> TextEncoder:
     """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments."""
@@ -267,21 +267,105 @@ def _is_encoder(folder: str) -> bool:
         return False
 
 
-def load_exported(folder: str) -> tuple[Any, TaskRow, list[str]]:
-    export = load_version(folder)
-    predict = export.signatures.get(TEXT)
-    if predict:
-        said, inputs = description(folder), predict.structured_input_signature[1]
-        names = said.get("text_names", [])
-        task = KERAS if said.get("task") == KERAS.name else task_of_export(said.get("task"), predict.structured_outputs)
-        if task and set(names) == set(inputs):
-            return export, task, names
-    if EXAMPLES in export.signatures and not predict:
-        raise UserError(
-            f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
-            "folder, or call its signatures with the ids of official_bert.load_tokenizer"
-        )
-    raise UserError(f"{folder} is not a model that was exported with do_export")
+class SavedModel:
+    """An exported model that TensorFlow computes, with the attributes of `EngineModel`."""
+
+    text_encoder, takes_one_text = None, False
+
+    def __init__(self, export: Any, said: Mapping[str, Any], folder: str):
+        """Create a model from a loaded export and its description."""
+        self._export = export  # keeps the weights and tables alive
+        self._signatures, self.text_names = export.signatures, said.get("text_names", [])
+        self.num_positions = said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length))
+        predict, name = self._signatures.get(TEXT), said.get("task")
+        if not predict and EXAMPLES in self._signatures:
+            raise UserError(
+                f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
+                "folder, or call its signatures with the ids of official_bert.load_tokenizer"
+            )
+        row = KERAS if name == KERAS.name else predict and task_of_export(name, predict.structured_outputs)
+        if not row or set(self.text_names) != set(predict.structured_input_signature[1]):
+            raise UserError(f"{folder} is not a model that was exported with do_export")
+        self.task, self.results = row.name, row.reader_module.results
+
+    @property
+    def has_results_of_ids(self) -> bool:
+        outputs = (self._signatures[name].structured_outputs.keys() for name in (TEXT, EXAMPLES))
+        return len(set(map(frozenset, outputs))) == 1
+
+    def answer(self, texts: Mapping[str, Sequence[bytes]]) -> Arrays:
+        return call_signature(TEXT, self._signatures[TEXT], texts)
+
+    def answer_records(self, records: Sequence[bytes]) -> Arrays:
+        try:
+            return call_signature(EXAMPLES, self._signatures[EXAMPLES], {"examples": records})
+        except RequestError as error:
+            raise UserError(f"it does not fit the model: {error}") from error
+
+
+class KerasEngine(Engine):
+    """Keras on TensorFlow, with the weights of a servable."""
+
+    def __init__(self, servable: Servable):
+        ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+        self._compute = tf.function(servable.numbers, input_signature=[ids], autograph=False)
+
+    def __call__(self, ids: Arrays) -> Arrays:
+        return {name: values.numpy() for name, values in self._compute(dict(ids)).items()}
+
+
+def model_of(servable: Servable, folder: str | None = None) -> EngineModel:
+    """Return the model of a servable, which reads texts as an export for an engine does.
+
+    Args:
+      folder: that of a run or another model, which may have a sentence encoder's head; None for vectors without one.
+    """
+    row = TASKS.get(servable.task, KERAS)
+    model = EngineModel(describe(servable), servable.tokenizer, KerasEngine(servable), row.reader_module)
+    head = None if folder is None else find_head(folder, servable.encoder)
+    model.text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
+    return model
+
+
+def load_model(
+    path: str,
+    changes: dict[str, Any],
+    check_unused: Callable[[str], None],
+    *,
+    use_best_checkpoint: bool,
+    mixed_precision: str,
+    top_k: int | None,
+) -> Any:
+    """Load a model for `Predictor`, from an export that TensorFlow computes, a run or an encoder.
+
+    Args:
+      check_unused: raises UserError if arguments for output folders are given; called with "FOLDER is an export".
+    """
+    path = folder_of_model(path)
+    if version := find_export(path):
+        check_unused(f"{version} is an export")
+        return SavedModel(load_version(version), description(version), version)
+    if is_functional(path):
+        check_unused(f"{path} is a functional model")
+    require_backend("Predictor")
+    choices = {
+        "use_best_checkpoint": use_best_checkpoint,
+        "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
+    }
+    run = find_run(path)
+    if top_k is not None:
+        changes = {**changes, "export_top_k": top_k, "do_export": True, "export_dir": path}  # the flag needs the others
+        if not (run and hasattr(run.task.config_class, "export_top_k")):
+            raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
+    if functional := load_functional(path):
+        return model_of(functional)
+    if run:
+        folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
+        model = model_of(load(run, changes=changes, **choices), folder)
+        model.takes_one_text = run.task.name == "classification" and not run.is_own
+        return model
+    encoder = _load_text_encoder(path, changes=changes, **choices)
+    return types.SimpleNamespace(task=None, text_names=(), text_encoder=encoder)
 
 
 def load_export(path: str | os.PathLike[str]) -> Any:
@@ -299,140 +383,6 @@ def load_export(path: str | os.PathLike[str]) -> Any:
     version = find_export(os.fspath(path))
     if version is None:
         raise UserError(f"{os.fspath(path)} is not an export; check the path")
-    return load_exported(version)[0]
-
-
-def save_model(
-    folder: str | os.PathLike[str],
-    model: EncoderModel | keras.Model,
-    tokenizer: Tokenizer | DatasetTokenizer,
-    *,
-    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-    **flags: Any,
-) -> str:
-    """Save a model like the output of a script's run, for `Predictor`, export and the scripts.
-
-    Examples:
-      >>> save_model("out/reviews", model, tokenizer, labels=["negative", "positive"], max_seq_length=64)
-      >>> Predictor("out/reviews")("a fine film").label
-      'positive'
-
-    Args:
-      folder: where to save: a new or empty folder, or the output folder of a `Trainer`, which is completed: its
-        checkpoints stay, and `Predictor`, `export` and the scripts read it then.
-      model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`; or a
-        functional model with a `BertEncoder`, saved in Keras's format.
-      tokenizer: the tokenizer that the model was trained with; for a functional model the `DatasetTokenizer`.
-      labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
-        output) and for models that find answers or words. For a functional model, as in `export`.
-      **flags: flags of the corresponding script with other values than the defaults, above all `max_seq_length`; for a
-        classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`. For a functional
-        model only `text_names`, as in `export`.
-
-    Returns:
-      The folder.
-
-    Raises:
-      UserError: the arguments do not match, or the folder has files.
-    """
-    folder = os.fspath(folder)
-    task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
-    if task is None and hasattr(model, "output_names"):
-        return save_functional(folder, model, tokenizer, labels=labels, **flags)
-    if task is None:
-        known = ", ".join(row.model_class.__name__ for row in TASKS.values())
-        raise UserError(
-            f"save_model saves {known} and functional models, not {type(model).__name__}; for an encoder or "
-            "other Keras models use save_checkpoint or save"
-        )
-    if not isinstance(tokenizer, Tokenizer):
-        raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")
-    _check_labels(task, model, labels)
-    bert_config = model.encoder.config
-    bert_config.check_vocabulary(tokenizer.vocabulary, "the model")
-    config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
-    bert_config.check_length(config.max_seq_length, "the model")
-    _write(folder, task, model, tokenizer, config, labels)
-    return folder
-
-
-def _write(
-    folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, config: Any, labels: Sequence[str] | None
-) -> None:
-    bert_config, vocabulary = model.encoder.config, tokenizer.vocabulary
-    trained = latest_checkpoint(folder) if read_run_config(folder) is None else None
-    with tempfile.TemporaryDirectory() if trained else writing.complete_folder(folder, "folder") as partial:
-        config_content = bert_config.to_json_string().encode()
-        for name, content in ((BERT_CONFIG_FILE, config_content), (vocabulary.file_name, vocabulary.file_content)):
-            writing.write_file(os.path.join(partial, name), content)
-        if labels is not None:
-            write_labels(partial, labels)
-        write_run_config(partial, config, vocabulary)
-        checkpoint = trained or _save(partial, model)
-        # Refuse what could not be read back.
-        written = dataclasses.replace(config, output_dir=partial)
-        task.servable_module.servable_of_run(TrainedModel(written, bert_config, tokenizer, checkpoint))
-        for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
-            with files.open_file(os.path.join(partial, name), "rb") as source:
-                content = source.read()
-            writing.write_file(os.path.join(folder, name), content)
-
-
-def _save(folder: str, model: EncoderModel) -> str:
-    step = np.int64(getattr(getattr(model, "optimizer", None), "iterations", 0))
-    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
-    return CheckpointFolder(folder, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
-
-
-def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | None) -> None:
-    """Raise unless `labels` names the outputs of a model exactly if they need names."""
-    num_outputs = model.get_config().get("num_outputs")
-    if labels is None:
-        if num_outputs is not None and not (num_outputs == 1 and isinstance(model, ClassificationModel)):
-            raise UserError(f"the model has {num_outputs} outputs; give their names in order: labels=[...]")
-        return
-    if num_outputs is None:
-        raise UserError(f"the outputs of a {task.model_class.__name__} have no labels; leave them out")
-    are_names = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
-    if not are_names or len(set(labels)) != num_outputs or len(labels) != num_outputs:
-        raise UserError(f"labels={labels!r:.80}; give {num_outputs} distinct names, one per output of the model")
-
-
-def _config(
-    folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, *, is_regression: bool, given: dict[str, Any]
-) -> Any:
-    """Return the flags of the equivalent run."""
-    options, file_name = model.get_config(), tokenizer.vocabulary.file_name
-    names = {field.name: field.default for field in dataclasses.fields(task.config_class)}
-    following = {
-        **{
-            flag: os.path.join(folder, name)
-            for name, flag in MODEL_FILES.items()
-            if name in (BERT_CONFIG_FILE, file_name)
-        },
-        **tokenizer.settings._asdict(),
-        **{name: options[name] for name in ("feature_layers", "head", "lstm_units") if name in options},
-        "output_dir": folder,
-        "do_export": True,
-        "export_dir": os.path.join(folder, "export"),
-    }
-    defaults = {"max_seq_length": min(names["max_seq_length"], model.encoder.max_length)}
-    if isinstance(model, (ClassificationModel, MultipleChoiceModel)):
-        following["data_dir"] = "."
-    if isinstance(model, ClassificationModel):
-        following |= {"task_name": "custom", "regression": is_regression}
-        defaults["text_a_column"] = "text"
-        if options["window_length"]:
-            following |= {"long_text": "window", "max_seq_length": options["window_length"]}
-            following["window_pooling"] = options["window_pooling"]
-    unknown = given.keys() - names.keys()
-    if unknown:
-        raise UserError(
-            f"{format_names(sorted(unknown))}: the script that trains a {task.model_class.__name__} has no such flag"
-        )
-    fixed = given.keys() & following.keys()
-    if fixed:
-        raise UserError(
-            f"{format_names(sorted(fixed))} follows from the model, the tokenizer and the folder; leave it out"
-        )
-    return task.config_class(**{**defaults, **given, **following})
+    export = load_version(version)
+    SavedModel(export, description(version), version)  # checks that it reads texts
+    return export

@@ -3,24 +3,20 @@
 import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.serving.engine_model import EngineModel, softmax
-from official_bert.serving.signatures import MOST_CELLS, TEXT, Arrays, RequestError
+from official_bert.serving.engine_model import USUAL_SIZES, load_engine_model, softmax
+from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError
 from official_bert.serving.versions import engine_version
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.options import HYPOTHESIS, PLACE, check_labels
 from official_bert.tasks.classification.reader import Classification, MultiLabelClassification
 from official_bert.tasks.multiple_choice.reader import CHOICES, joined_choices
-from official_bert.tasks.sentence_encoder.reader import VECTORS
 from official_bert.tokenization.sequences import BATCH_SIZE, compute_by_length
-
-if TYPE_CHECKING:
-    from official_bert.serving.servable import Servable
 
 _NUM_SPECIALS = 4  # maximum number of positions of a pair that are not of its texts
 # Beginnings of the names of labels of entailment, in lowercase.
@@ -94,22 +90,13 @@ class Predictor:
         check = functools.partial(_check_unused, changes, **choices)
         if version := engine_version(path):
             check(f"{version} is an export")
-            self._model: Any = EngineModel(version, engine=engine)
+            self._model: Any = load_engine_model(version, engine=engine)
             return
         if engine is not None:
             raise UserError(f"engine={engine} reads exports with export_format=onnx, and {path} is none")
-        from official_bert.inference import tensorflow_model
+        from official_bert.inference.finished_runs import load_model
 
-        self._model = tensorflow_model.load(path, changes, check, **choices)
-
-    @classmethod
-    def from_servable(cls, servable: "Servable") -> "Predictor":
-        """Create a predictor from a loaded model."""
-        from official_bert.inference.tensorflow_model import TensorFlowModel
-
-        predictor = cls.__new__(cls)
-        predictor._model = TensorFlowModel.of_servable(servable)
-        return predictor
+        self._model = load_model(path, changes, check, **choices)
 
     @property
     def task(self) -> str | None:
@@ -124,7 +111,7 @@ class Predictor:
     @property
     def returns_vectors(self) -> bool:
         """True for a sentence encoder, whose answer to a text is its vector."""
-        return self.task is not None and VECTORS in self._model.outputs[TEXT]
+        return self.task == "sentence_encoder"
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
         """Predict.
@@ -214,7 +201,7 @@ class Predictor:
 
         def most_rows(num_characters: int) -> int:
             num_positions = min(num_characters, self._model.num_positions)  # a wordpiece has a character or more
-            most = self._model.config.most_sequences(num_positions)
+            most = USUAL_SIZES.most_sequences(num_positions)
             return max(min(batch_size or BATCH_SIZE, most, MOST_CELLS // num_characters), 1)
 
         def answer(batch: Sequence[int]) -> list[Any]:
@@ -245,11 +232,11 @@ class Predictor:
             raise UserError(_NO_TASK)
 
         def most_rows(num_positions: int) -> int:
-            return min(BATCH_SIZE, self._model.config.most_sequences(num_positions))
+            return min(BATCH_SIZE, USUAL_SIZES.most_sequences(num_positions))
 
         def answer(batch: Sequence[int]) -> list[Any]:
             arrays = self._model.answer_records([records[row] for row in batch])
-            if set(arrays) == set(self._model.outputs[TEXT]):
+            if self._model.has_results_of_ids:
                 return self._model.results(arrays)
             return [{name: values[row] for name, values in arrays.items()} for row in range(len(batch))]
 
@@ -298,9 +285,9 @@ class Predictor:
         if prompt_name is None and self.returns_vectors and pooling is None:
             if max_seq_length is not None:
                 raise UserError(f"max_seq_length={max_seq_length} needs pooling; a sentence encoder has its own length")
-            width = self._model.outputs[TEXT][VECTORS].shape[1]
-            vectors = self._results(self._rows(texts), self._model.results, batch_size)
-            return np.array(vectors, np.float32).reshape(-1, width)
+            rows = self._rows(texts)
+            vectors = self._results(rows or [("",)], self._model.results, batch_size)  # one, if none, for its width
+            return np.array(vectors, np.float32)[: len(rows)]
         if self._model.text_encoder is None:
             raise UserError(
                 "pooling: this export has only its own vectors; leave pooling out, or give the run's folder"

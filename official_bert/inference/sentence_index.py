@@ -16,13 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.config.poolings import BM25
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, TextId, feature_writer, read_parts
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.inference.text_encoder import TextEncoder
-from official_bert.metrics.retrieval import SparseRows, nearest, normalized
-from official_bert.modeling.pooling import BM25_B, BM25_K1, Bm25Weights
-from official_bert.modeling.token_model import model_fingerprint
+from official_bert.metrics.retrieval import Bm25Weights, SparseRows, nearest, normalized
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, require
@@ -31,6 +27,11 @@ from official_bert.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from faiss import Index
+
+    from official_bert.inference.text_encoder import TextEncoder
+    from official_bert.tasks.sentence_encoder.reader import ExportedEncoder
+
+    AnyEncoder = TextEncoder | ExportedEncoder
 
 _GRAPH, _GRAPH_MANIFEST = "graph.faiss", "graph.json"
 _KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
@@ -122,13 +123,13 @@ def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) ->
     return input_ids[: max_seq_length - (3 if text.text_b else 2)]
 
 
-def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25Weights:
+def sentence_weights(texts: Iterable[TextOrPair], encoder: "TextEncoder") -> Bm25Weights:
     tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
     return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
 def sentence_vectors(
-    texts: Iterable[TextOrPair], encoder: TextEncoder, *, is_query: bool = False
+    texts: Iterable[TextOrPair], encoder: "AnyEncoder", *, is_query: bool = False
 ) -> Iterator[np.ndarray]:
     """Yield one vector per sentence, the mean of its pooled vectors over the layers; zeros without wordpieces.
 
@@ -190,7 +191,7 @@ class SentenceSearch:
     def __init__(
         self,
         sentences: Iterable[Sentence],
-        encoder: TextEncoder,
+        encoder: "AnyEncoder",
         index_dir: str | None = None,
         *,
         is_approximate: bool = False,
@@ -202,13 +203,14 @@ class SentenceSearch:
         index = SentenceIndex(index_dir, self._provenance(encoder)) if index_dir is not None else None
         vectors = index and index.open()
         weights = None
-        if encoder.settings.pooling == BM25:
+        if encoder.uses_bm25:
             if vectors is not None:
                 with np.load(index.path(_WEIGHTS)) as arrays:
                     weights = Bm25Weights(arrays["idf"], float(arrays["average_length"]))
             else:
                 weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
-        self.encoder = encoder.with_settings(encoder.settings, bm25=weights)  # computes the vectors of queries
+            encoder = encoder.with_settings(encoder.settings, bm25=weights)
+        self.encoder = encoder  # computes the vectors of queries
         if vectors is not None:
             logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{len(vectors):,}")
         else:
@@ -239,22 +241,12 @@ class SentenceSearch:
             index.write(computed, width, progress.update, more)
             return index.open()
 
-    def _provenance(self, encoder: TextEncoder) -> dict[str, Any]:
+    def _provenance(self, encoder: "AnyEncoder") -> dict[str, Any]:
         """Return everything that determines the vectors, by its name in messages."""
         digest = hashlib.sha256()
         for item in self.lines.items():
             digest.update(json.dumps(item).encode() + b"\n")
-        config, settings = encoder.encoder.config, encoder.settings
-        return {
-            "candidates": digest.hexdigest(),
-            "weights of the model": model_fingerprint(encoder.encoder),
-            "model configuration": config.to_json_string(),
-            **encoder.tokenizer.identity,
-            **encoder.provenance,
-            "layers": sorted(layer % config.num_layers for layer in settings.layers),
-            "pooling": [settings.pooling, BM25_K1, BM25_B] if settings.pooling == BM25 else [settings.pooling],
-            "max_seq_length": settings.max_seq_length,
-        }
+        return {"candidates": digest.hexdigest(), **encoder.provenance}
 
     def nearest_rows(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the rows of `vectors` that are nearest to each query; see `metrics.retrieval.nearest`."""

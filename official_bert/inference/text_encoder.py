@@ -13,11 +13,11 @@ from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAS
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, QUERY, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
+from official_bert.metrics.retrieval import BM25_B, BM25_K1, Bm25Weights
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
-from official_bert.modeling.pooling import Bm25Weights
-from official_bert.modeling.token_model import is_needed
+from official_bert.modeling.token_model import is_needed, model_fingerprint
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.sentence_encoder.head import RunHead, SentenceHead, find_head
@@ -25,6 +25,7 @@ from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import (
     BATCH_SIZE,
     POOLED_BATCHES,
+    POOLED_BYTES,
     USUAL_LENGTH,
     JoinedSequence,
     compute_by_length,
@@ -35,8 +36,6 @@ from official_bert.tokenization.sequences import (
 )
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
 from official_bert.training.devices import create_strategy, dtype_policy
-
-_POOLED_BYTES = 1 << 27  # maximum size of the vectors of a pool of texts
 
 # R: replicas, which compute batches of one shape; K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
@@ -192,11 +191,24 @@ class TextEncoder:
         return self.head.prompts if self._uses_head else NO_PROMPTS
 
     @property
-    def provenance(self) -> dict[str, str]:
-        """Everything that affects the vectors besides the encoder, the tokenizer and the settings."""
-        if not self._uses_head:
-            return {}
-        return {MODULES_FILE: self.head.fingerprint, **({"prefix": self._prompt} if self._prompt else {})}
+    def uses_bm25(self) -> bool:
+        return self.settings.pooling == BM25
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Everything that affects the vectors, by its name in messages."""
+        config, settings = self.encoder.config, self.settings
+        head = {MODULES_FILE: self.head.fingerprint} if self._uses_head else {}
+        return {
+            "weights of the model": model_fingerprint(self.encoder),
+            "model configuration": config.to_json_string(),
+            **self.tokenizer.identity,
+            **head,
+            **({"prefix": self._prompt} if self._prompt else {}),
+            "layers": sorted(layer % config.num_layers for layer in settings.layers),
+            "pooling": [settings.pooling, BM25_K1, BM25_B] if self.uses_bm25 else [settings.pooling],
+            "max_seq_length": settings.max_seq_length,
+        }
 
     def embed(
         self,
@@ -250,7 +262,7 @@ class TextEncoder:
             num_positions = sum(1 if self._poolings else len(window.input_ids) for window in text.windows)
             return 1, num_positions * num_of_position * self.width * 4  # bytes
 
-        limits = POOLED_BATCHES * self._batch_size, _POOLED_BYTES
+        limits = POOLED_BATCHES * self._batch_size, POOLED_BYTES
         for pool in pools(map(self._encoded, texts), sizes, limits):
             sequences = [window for text in pool for window in text.windows]
             vectors = iter(self._function()(sequences, self._batch_size))

@@ -1,17 +1,20 @@
-"""`TextScorer`: scores texts with the masked-LM head of a pretrained model, and pairs with its next-sentence head."""
+"""`TextScorer`: scores texts with the masked-LM head of a pretrained model, and pairs with its next-sentence head.
 
+The scores are computed by TensorFlow (`model_scores`), or by the engine of an export (`exported_scores`).
+"""
+
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
-import tensorflow as tf
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.sentence_index import Sentence
-from official_bert.inference.text_encoder import SequenceFunction, devices_of, inference_options
 from official_bert.options.groups import SentenceBatchOptions
-from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
+from official_bert.serving.engine_model import EngineModel
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.reader import SCORES
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import POOLED_BATCHES, JoinedSequence, join_texts, pools, truncate_pair
 
@@ -59,31 +62,24 @@ class _EncodedText(NamedTuple):
     has_both: bool
 
 
+# From sequences to the score of each; an id of -1 - id is a mask in place of the wordpiece to score.
+Compute = Callable[[Sequence[JoinedSequence]], Iterable[Any]]
+
+
 class TextScorer:
     """Scores texts and pairs, which it reads in pools of bounded size and returns in order."""
 
     def __init__(
         self,
-        options: SentenceBatchOptions,
-        bert_config: BertConfig,
         tokenizer: Tokenizer,
+        compute: Compute,
         *,
+        max_seq_length: int,
+        batch_size: int,
         scores_pairs: bool = False,
     ):
-        self._tokenizer, self._specials, self._options = tokenizer, tokenizer.specials, options
-        devices = devices_of(options)
-        with devices["strategy"].scope():
-            self._model = load_model(
-                bert_config,
-                options.init_checkpoint,
-                what="init_checkpoint",
-                encoder_options=inference_options(options),
-                head=NEXT_SENTENCE if scores_pairs else MASKED_LM,
-            )
-        self._scores_pairs = scores_pairs
-        compute = self._next_sentence if scores_pairs else self._masked_wordpiece
-        num_outputs = 0 if scores_pairs else bert_config.vocab_size
-        self._function = SequenceFunction(compute, bert_config, num_outputs, **devices)
+        self._tokenizer, self._specials, self._compute = tokenizer, tokenizer.specials, compute
+        self._max_seq_length, self._batch_size, self._scores_pairs = max_seq_length, batch_size, scores_pairs
         self.num_long = 0  # number of texts that were truncated
 
     def likelihoods(self, sentences: Iterable[Sentence], *, masks_rest_of_word: bool = False) -> Iterator[TextScore]:
@@ -98,7 +94,7 @@ class TextScorer:
         """
         for pool in self._pools(sentences):
             masked = [copy for text in pool for copy in self._masked(text, masks_rest_of_word)]
-            scores = iter(self._function(masked, self._options.batch_size))
+            scores = iter(self._compute(masked))
             for text in pool:
                 yield TextScore(
                     text.sentence,
@@ -112,7 +108,7 @@ class TextScorer:
     def next_sentence_probabilities(self, pairs: Iterable[Sentence]) -> Iterator[tuple[Sentence, float]]:
         """Compute the probability that the second text follows the first, for each pair whose texts have wordpieces."""
         for pool in self._pools(pairs):
-            probabilities = self._function([pair.sequence for pair in pool], self._options.batch_size)
+            probabilities = self._compute([pair.sequence for pair in pool])
             for pair, probability in zip(pool, probabilities, strict=True):
                 yield pair.sentence, float(probability)
 
@@ -122,13 +118,13 @@ class TextScorer:
 
         texts = map(self._encoded, sentences)
         scored = (text for text in texts if text.words and (text.has_both or not self._scores_pairs))
-        return pools(scored, sizes, [POOLED_BATCHES * self._options.batch_size])
+        return pools(scored, sizes, [POOLED_BATCHES * self._batch_size])
 
     def _encoded(self, sentence: Sentence) -> _EncodedText:
         texts = [text or "" for text in sentence.text]
         encodings = list(map(self._tokenizer.encode_with_offsets, texts))
         first, second = (encoding.ids for encoding in encodings)
-        room = self._specials.room(self._options.max_seq_length, is_pair=bool(second))
+        room = self._specials.room(self._max_seq_length, is_pair=bool(second))
         self.num_long += len(first) + len(second) > room
         kept = truncate_pair(first, second, room)
         words, offset = [], 1
@@ -151,16 +147,47 @@ class TextScorer:
                 ids[position] = -1 - text.sequence.input_ids[position]
                 yield text.sequence._replace(input_ids=ids)
 
-    def _masked_wordpiece(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return the log probability of the wordpiece to score of each sequence: float32 [B]."""
+
+def exported_scores(model: EngineModel) -> Compute:
+    """Return the log probabilities of wordpieces, from an export of a pretrained model."""
+
+    def compute(sequences: Sequence[JoinedSequence]) -> Iterator[float]:
+        for outputs in model.computed([sequence.inputs for sequence in sequences]):
+            if SCORES not in outputs:
+                raise UserError("the export has no scores of wordpieces; export the model again")
+            yield float(outputs[SCORES].sum())
+
+    return compute
+
+
+def model_scores(
+    options: SentenceBatchOptions, bert_config: BertConfig, tokenizer: Tokenizer, *, of_pairs: bool
+) -> Compute:
+    """Return the log probabilities of wordpieces or, of pairs, the probabilities that the second text follows."""
+    import tensorflow as tf
+
+    from official_bert.inference.text_encoder import SequenceFunction, devices_of, inference_options
+    from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
+
+    devices, head = devices_of(options), NEXT_SENTENCE if of_pairs else MASKED_LM
+    with devices["strategy"].scope():
+        encoder_options = inference_options(options)
+        model = load_model(
+            bert_config, options.init_checkpoint, what="init_checkpoint", encoder_options=encoder_options, head=head
+        )
+
+    def masked_wordpiece(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         ids = batch["input_ids"]  # [B, S]
         is_scored = ids < 0
         position = tf.argmax(tf.cast(is_scored, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]  # [B, 1]
         wordpiece = -1 - tf.gather(ids, position, batch_dims=1)  # [B, 1]
-        encoded = self._model.encoder({**batch, "input_ids": tf.where(is_scored, self._tokenizer.mask_id, ids)})
-        logits = self._model.masked_lm(encoded["sequence_output"], position, self._model.encoder.word_embeddings)
+        encoded = model.encoder({**batch, "input_ids": tf.where(is_scored, tokenizer.mask_id, ids)})
+        logits = model.masked_lm(encoded["sequence_output"], position, model.encoder.word_embeddings)
         return tf.gather(tf.nn.log_softmax(logits), wordpiece, batch_dims=2)[:, 0]  # of logits float32 [B, 1, V]
 
-    def _next_sentence(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return the probability of the class 0, the next sentence: float32 [B]."""
-        return tf.nn.softmax(self._model.next_sentence(self._model.encoder.pool(**batch)))[:, 0]
+    def next_sentence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.nn.softmax(model.next_sentence(model.encoder.pool(**batch)))[:, 0]  # of the class 0
+
+    num_outputs = 0 if of_pairs else bert_config.vocab_size
+    function = SequenceFunction(next_sentence if of_pairs else masked_wordpiece, bert_config, num_outputs, **devices)
+    return functools.partial(function, batch_size=options.batch_size)

@@ -6,7 +6,9 @@ in any order. A query without relevant documents scores 0.0, and is left out of 
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,43 @@ _UNIT_ERROR = 1e-6  # of the length of a unit vector in float32
 _FLOAT32_ERROR = 1e-5
 _DEPTH = 10  # number of ranks for MRR and nDCG
 RERANKING_METRICS = (f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}")
+
+
+BM25_K1, BM25_B = 1.2, 0.75  # the usual constants
+
+
+class Bm25Weights(NamedTuple):
+    """The weight of each wordpiece of a sentence.
+
+    With N sentences of `average_length` wordpieces on average, n of which contain the wordpiece w, a sentence of
+    `length` wordpieces that contains w `count` times has the BM25 weight
+
+        idf(w) * count * (k1 + 1) / (count + k1 * (1 - b + b * length / average_length))
+        idf(w) = ln(1 + (N - n + 0.5) / (n + 0.5))
+
+    for w, where k1 = 1.2 and b = 0.75. It is divided equally among the `count` occurrences of w, so the weight of a
+    repeated word grows, but less than in proportion to its count. The 1 in the logarithm keeps the weights of frequent
+    wordpieces positive. [CLS] and [SEP] are not counted and have weight 0.
+
+    Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
+    """
+
+    idf: np.ndarray  # float32 [V]
+    average_length: float  # average number of wordpieces per sentence, at least 1
+
+    @classmethod
+    def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
+        """Count the wordpieces of sentences, given without [CLS] and [SEP]."""
+        num_sentences = total_length = 0
+        num_with: Counter[int] = Counter()
+        for input_ids in sentences:
+            num_sentences += 1
+            total_length += len(input_ids)
+            num_with.update(set(input_ids))
+        counts = np.zeros(vocab_size)
+        counts[list(num_with.keys())] = list(num_with.values())
+        idf = np.log(1 + (num_sentences - counts + 0.5) / (counts + 0.5))
+        return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import typing_extensions
 from absl import flags
@@ -121,6 +121,9 @@ def flags_affecting(config: Any, *kinds: str) -> list[str]:
 
 class Options:
     """Base class of all configs, which checks the values; a group checks its relations in `__post_init__`."""
+
+    # the task whose exports for LiteRT and ONNX the command reads
+    exports_of: ClassVar[str | None] = None
 
     def __post_init__(self):
         fields = dataclasses.fields(self)

@@ -1,4 +1,4 @@
-"""`EngineModel`: an export for LiteRT, ONNX Runtime or OpenVINO, which reads texts with its task's reader.
+"""`EngineModel`: a run, or an export for LiteRT, ONNX Runtime or OpenVINO, which reads texts with its task's reader.
 
 Nothing here imports TensorFlow. A `Reader`, in the module `reader` of each task, does what the operations of its
 `Servable` do in a SavedModel, and what the task's command does to the texts of --do_predict. An engine reads input_ids,
@@ -21,6 +21,7 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.options.groups import ENGINES
 from official_bert.serving.batching import work
 from official_bert.serving.signatures import (
@@ -260,51 +261,42 @@ def open_engine(folder: str, file_name: str, *, name: str | None = None, num_thr
         raise UserError(f"{path} cannot be loaded ({reason:.300}); is it damaged? Export the model again") from error
 
 
-# An export does not tell its sizes; these are BERT-Base's.
-USUAL_SIZES = BertConfig(vocab_size=1)
+USUAL_SIZES = BertConfig(vocab_size=1)  # BERT-Base's, to limit the texts that are read together
 
 
 class EngineModel:
-    """The model; its attributes are those of `TensorFlowModel`."""
+    """A description, the tokenizer and an engine; its attributes are those of `SavedModel`."""
 
-    text_encoder = None
-    takes_one_text = False
-    config = USUAL_SIZES
+    folder: str | None = None  # of an export
+    text_encoder: Any = None  # of a run, for vectors of any layers
+    takes_one_text = False  # whether `Predictor` accepts only the first text of two
 
-    def __init__(self, folder: str, *, engine: str | None = None, num_threads: int = 0):
-        """Load a version; see `open_engine` for the arguments."""
-        check_whole(folder)
-        said, file_name = description(folder), model_file(folder)
-        if OUTPUTS not in said:
-            export_format = file_name.rpartition(".")[2]
-            raise UserError(
-                f"{folder} was exported by an earlier version, without what reading texts needs; export the model "
-                f"again with export_format={export_format}"
-            )
-        self.said, self.text_names = said, said["text_names"]
-        self.compute = open_engine(folder, file_name, name=engine, num_threads=num_threads)
-        settings = {name: said[name] for name in TextSettings._fields if name in said}
-        self.tokenizer = load_tokenizer(os.path.join(folder, ASSETS_FOLDER), **settings)
-        self.tokenizer.num_segments = said[LIMITS]["segment_ids"]
-        self.task, module = said["task"], _reader_module(folder, said["task"])
-        self._reader: Reader = module.READER(said, self.tokenizer)
-        self.results = module.results
+    def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer, compute: Engine, module: ModuleType):
+        """Create a model; `said` is the description of an export, and `module` has `READER` and `results`."""
+        self.said, self.text_names, self.task = said, said["text_names"], said["task"]
+        self.compute, self.tokenizer, self.results = compute, tokenizer, module.results
+        self.reader: Reader = module.READER(said, tokenizer)
         self.num_positions = said.get(NUM_POSITIONS, said["max_seq_length"])
         self.outputs = {
             name: {key: ArraySpec(np.dtype(dtype), tuple(shape)) for key, (dtype, shape) in outputs.items()}
-            for name, outputs in said[OUTPUTS].items()
+            for name, outputs in said.get(OUTPUTS, {}).items()
         }
+
+    @property
+    def has_results_of_ids(self) -> bool:
+        """True if the outputs for ids are those for texts."""
+        return type(self.reader).decode is Reader.decode
 
     def answer(self, texts: Mapping[str, Sequence[bytes | str]]) -> Arrays:
         """Convert texts to predictions, as the signature `text` of a SavedModel does."""
         readings = self._readings(texts)
         if not readings:
             return self._nothing(TEXT)
-        return self._reader.decode(readings, self.read(readings))
+        return self.reader.decode(readings, self.read(readings))
 
-    def read(self, readings: Sequence[Reading]) -> list[list[Arrays]]:
-        """Compute the outputs of each example's sequences."""
-        rows = iter(self._computed([sequence for reading in readings for sequence in reading.sequences]))
+    def read(self, readings: Sequence[Reading], signature: str = SERVING_DEFAULT) -> list[list[Arrays]]:
+        """Compute the outputs of each example's sequences, as named by the engine."""
+        rows = iter(self.computed([sequence for reading in readings for sequence in reading.sequences], signature))
         return [[next(rows) for _ in reading.sequences] for reading in readings]
 
     def tokenize(self, texts: Mapping[str, Sequence[bytes | str]]) -> Arrays:
@@ -326,7 +318,7 @@ class EngineModel:
     def predict(self, ids: Arrays) -> Arrays:
         """Convert input_ids, input_mask and segment_ids, [B, S], to predictions."""
         rows = self._rows(ids, SERVING_DEFAULT)
-        return self._reader.stacked(rows) if rows else self._nothing(SERVING_DEFAULT)
+        return self.reader.stacked(rows) if rows else self._nothing(SERVING_DEFAULT)
 
     def token_vectors(self, ids: Arrays) -> Arrays:
         """Convert input_ids, input_mask and segment_ids, [B, S], to the vectors of all positions, float32 [B, S, D]."""
@@ -339,17 +331,23 @@ class EngineModel:
     def _rows(self, ids: Arrays, signature: str) -> list[Arrays]:
         self._check(ids, signature)
         rows = zip(*ids.values(), strict=True)
-        return self._computed([dict(zip(ids, row, strict=True)) for row in rows], signature)
+        return self.computed([dict(zip(ids, row, strict=True)) for row in rows], signature)
 
     def answer_records(self, records: Sequence[bytes]) -> Arrays:
-        raise UserError("an export for LiteRT or ONNX reads texts, not records; give the run's folder")
+        """Convert records, padded to the length of examples, to predictions."""
+        limits = self.said[LIMITS]
+        sizes = {"S": self.num_positions, "V": limits["input_ids"], "T": limits["segment_ids"]}
+        try:
+            return self.predict(RecordSchema(*ENCODER_FIELDS).sized(**sizes).decode_numpy(records))
+        except (UserError, RequestError) as error:
+            raise UserError(f"it does not fit the model: {error}") from error
 
     def signatures(self) -> LoadedExport:
         texts = {name: ArraySpec(np.dtype(object), (None,)) for name in self.text_names}
         found = [
             Signature(TEXT, texts, self.outputs[TEXT], self.answer),
             Signature(TOKENIZE, texts, self.outputs[TOKENIZE], self.tokenize),
-            *self._reader.further_signatures(self),
+            *self.reader.further_signatures(self),
         ]
         of_int32, of_int64 = (
             dict.fromkeys(self.said[LIMITS], ArraySpec(np.dtype(dtype), (None, None))) for dtype in (np.int32, np.int64)
@@ -362,18 +360,22 @@ class EngineModel:
         return LoadedExport(by_name, definitions_of(by_name), self)
 
     def _readings(self, texts: Mapping[str, Sequence[bytes | str]]) -> list[Any]:
-        columns = [texts[name] for name in self.text_names]
-        for name, column in zip(self.text_names, columns, strict=True):
-            if (longest := max(map(len, column), default=0)) > MOST_BYTES:
-                raise RequestError(f"{name} must have at most {MOST_BYTES} bytes per example, but one has {longest}")
-        reader = self._reader
-        return [reader.encode(*map(reader.beginning, map(decodable, row))) for row in zip(*columns, strict=True)]
+        columns = [[self._beginning(name, text) for text in texts[name]] for name in self.text_names]
+        return [self.reader.encode(*row) for row in zip(*columns, strict=True)]
 
-    def _computed(self, sequences: Sequence[Mapping[str, Any]], signature: str = SERVING_DEFAULT) -> list[Arrays]:
+    def _beginning(self, name: str, text: bytes | str) -> str:
+        """Return the part of a text that is read, without what UTF-8 cannot encode."""
+        whole = decodable(text[:MOST_BYTES])
+        beginning = self.reader.beginning(whole)
+        if len(text) > MOST_BYTES and beginning is whole:
+            raise RequestError(f"{name} must have at most {MOST_BYTES} bytes per example, but one has {len(text)}")
+        return beginning
+
+    def computed(self, sequences: Sequence[Mapping[str, Any]], signature: str = SERVING_DEFAULT) -> list[Arrays]:
         """Return the outputs of each sequence for a signature; those of like length are computed together."""
 
         def most_rows(length: int) -> int:
-            return self._reader.most_rows(length) if self.compute.reads_batches else 1
+            return self.reader.most_rows(length) if self.compute.reads_batches else 1
 
         pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
 
@@ -414,11 +416,26 @@ class EngineModel:
             check_table_size(shape[0], shape[1] * max(widths))
 
 
-def _reader_module(folder: str, task: str) -> ModuleType:
-    name = f"official_bert.tasks.{task}.reader"
+def load_engine_model(folder: str, *, engine: str | None = None, num_threads: int = 0) -> EngineModel:
+    """Load a version of an export; see `open_engine` for the arguments."""
+    check_whole(folder)
+    said, file_name = description(folder), model_file(folder)
+    if OUTPUTS not in said:
+        export_format = file_name.rpartition(".")[2]
+        raise UserError(
+            f"{folder} was exported by an earlier version, without what reading texts needs; export the model "
+            f"again with export_format={export_format}"
+        )
+    settings = {name: said[name] for name in TextSettings._fields if name in said}
+    tokenizer = load_tokenizer(os.path.join(folder, ASSETS_FOLDER), **settings)
+    tokenizer.num_segments = said[LIMITS]["segment_ids"]
+    name = f"official_bert.tasks.{said['task']}.reader"
     if importlib.util.find_spec(name.rpartition(".")[0]) is None:
-        raise UserError(f"{folder}: unknown task {task!r}; a newer version of official-bert has it")
-    return importlib.import_module(name)
+        raise UserError(f"{folder}: unknown task {said['task']!r}; a newer version of official-bert has it")
+    compute = open_engine(folder, file_name, name=engine, num_threads=num_threads)
+    model = EngineModel(said, tokenizer, compute, importlib.import_module(name))
+    model.folder = folder
+    return model
 
 
 def _numbers(values: Sequence[int] | bytes) -> np.ndarray:

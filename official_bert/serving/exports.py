@@ -117,22 +117,25 @@ def _write_model_file(export_dir: str, servable: Servable, name: str, content: b
         with files.open_file(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
 
-    sizes = {LIMITS: servable.limits, "most_positions": servable.most_positions}
-    path = _write_version(export_dir, servable, save=save, **{OUTPUTS: outputs}, **sizes)
+    path = _write_version(export_dir, servable, save=save, **{OUTPUTS: outputs})
     logging.info("exported %s, %.1f MB", os.path.join(path, name), len(content) / 1e6)
     return path
 
 
-def write_description(folder: str, servable: Servable, **details: Any) -> None:
-    content = {
+def describe(servable: Servable) -> dict[str, Any]:
+    return {
         "task": servable.task,
         "max_seq_length": servable.max_seq_length,
         "text_names": servable.text_names,
         **servable.text_settings.recorded,
         **servable.details,
-        **details,
+        LIMITS: servable.limits,
+        "most_positions": servable.most_positions,
     }
-    _write_json(os.path.join(folder, DESCRIPTION_FILE), content)
+
+
+def write_description(folder: str, servable: Servable, **details: Any) -> None:
+    _write_json(os.path.join(folder, DESCRIPTION_FILE), {**describe(servable), **details})
 
 
 def _write_checksums(folder: str) -> None:

@@ -134,11 +134,15 @@ def warmup_requests(servable: Servable) -> Iterator[tuple[str, Tensors]]:
                 continue
             sample = [tf.constant([text] * num_examples) for text in servable.sample_texts(length)]
             texts = dict(zip(servable.text_names, sample, strict=True))
-            ids = servable.flat_ids(servable.tokenize(**texts))
             if servable.reads_texts:
+                ids = servable.flat_ids(servable.tokenize(**texts))
                 yield TEXT, texts
                 yield TOKENIZE, texts
                 yield from servable.more_warmup_requests(texts)
+            else:
+                words = [" ".join(servable.sample_texts(length))] * num_examples
+                ids = servable.tokenizer(words, max_seq_length=servable.max_seq_length)
+                ids = {name: tf.constant(values) for name, values in ids.items()}
             yield SERVING_DEFAULT, ids
             yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
             rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)

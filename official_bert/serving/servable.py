@@ -1,5 +1,6 @@
 """Base of all exported models: signatures and validation of requests."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -57,7 +58,6 @@ class Servable(tf.Module):
 
     task: str  # a key of the task registry
     text_names: tuple[str, ...]  # names of an example's texts, the inputs of the signatures `text` and `tokenize`
-    takes_one_text = False  # whether `Predictor` accepts only the first text of two
     described_signatures: Sequence[str] = (SERVING_DEFAULT, TEXT, TOKENIZE)  # in exports that other programs compute
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
@@ -86,13 +86,19 @@ class Servable(tf.Module):
         self._output_specs = lambda: predict.get_concrete_function().structured_outputs
         # Attributes of a module are saved with it.
         self._variables: Sequence[tf.Variable] = ()
+        self._tables: Sequence[tf.Module] = ()
         self.use_tokenizer(tokenizer)
         self._specials = tokenizer.specials
 
     def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Tokenize texts by another tokenizer of the vocabulary in signatures created afterwards."""
-        graph_tokenizer = tokenizer.in_graph()
-        self._graph_tokenizer, self._tables = lambda: graph_tokenizer, graph_tokenizer.submodules
+
+        @functools.cache
+        def graph_tokenizer() -> Any:  # takes seconds, and only signatures need it
+            with tf.init_scope():
+                return tokenizer.in_graph()
+
+        self._graph_tokenizer = lambda: graph_tokenizer()
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -201,7 +207,7 @@ class Servable(tf.Module):
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return all functions to save, by name; their dependencies are saved with the module."""
-        self._variables = self._variables_in_use()
+        self._variables, self._tables = self._variables_in_use(), self._graph_tokenizer().submodules
         names = [name for name in SIGNATURES if self.reads_texts or name not in (TEXT, TOKENIZE)]
         signatures = {name: self.signature(name) for name in names}
         called = signatures[TEXT if self.reads_texts else SERVING_DEFAULT]

@@ -289,9 +289,9 @@ def _load_export(folder: str, options: EngineOptions) -> LoadedExport:
         from official_bert.serving.saved_model import load_export  # which imports TensorFlow
 
         return load_export(folder)
-    from official_bert.serving.engine_model import EngineModel
+    from official_bert.serving.engine_model import load_engine_model
 
-    return EngineModel(folder, **options._asdict()).signatures()
+    return load_engine_model(folder, **options._asdict()).signatures()
 
 
 def _files(folder: str) -> _Files:

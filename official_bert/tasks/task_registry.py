@@ -39,15 +39,15 @@ class TaskRow:
     old_flag: str | None = None  # a flag that is unique to this task among older runs; None if there is none
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
-    module: str | None = None  # the module with `results`, if it is not the task's `reader`
+    module: str | None = None  # the module with `READER` and `results`, if it is not the task's `reader`
 
     @property
     def servable_module(self) -> Any:
         return importlib.import_module(f"official_bert.tasks.{self.name}.servable")
 
     @property
-    def results_module(self) -> str:
-        return self.module or f"official_bert.tasks.{self.name}.reader"
+    def reader_module(self) -> Any:
+        return importlib.import_module(self.module or f"official_bert.tasks.{self.name}.reader")
 
 
 TASKS = {

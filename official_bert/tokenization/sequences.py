@@ -15,6 +15,7 @@ MOST_BYTES = 1 << 20  # maximum number of bytes read from a text of an exported 
 BATCH_SIZE = 32  # texts of `USUAL_LENGTH` that are computed together, by default
 USUAL_LENGTH = 64  # wordpieces
 POOLED_BATCHES = 64  # batches whose texts are read before those of similar length are computed together
+POOLED_BYTES = 1 << 27  # maximum size of their vectors
 
 Item = TypeVar("Item")
 

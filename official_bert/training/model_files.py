@@ -108,7 +108,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
         return values
     fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
     supplies_config, supplies_vocabulary = (
-        _is_supplied(fields.get(name), values) for name in ("bert_config_file", "vocab_file")
+        is_supplied(fields.get(name), values) for name in ("bert_config_file", "vocab_file")
     )
     lacks_config = supplies_config and values["bert_config_file"] is None
     lacks_vocabulary = supplies_vocabulary and values["vocab_file"] is values.get("spm_model_file") is None
@@ -129,7 +129,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
                 found[name] = value
     found |= _find_sentence_flags(
         checkpoint,
-        {name for name, limits in fields.items() if _is_supplied(limits, values) and name not in given},
+        {name for name, limits in fields.items() if is_supplied(limits, values) and name not in given},
         supplies_pooling="layers" not in given,
     )
     return values | {name: value for name, value in found.items() if name in fields}
@@ -197,7 +197,7 @@ def _find_sentence_flags(checkpoint: str, wanted: Collection[str], *, supplies_p
     return found
 
 
-def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
+def is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
     """Return True if a folder supplies the value of a flag; see `option` for `limits`."""
     by_folder = limits["from_checkpoint"] if limits else False
     return by_folder if isinstance(by_folder, bool) else any(values[name] for name in by_folder)

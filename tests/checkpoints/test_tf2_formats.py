@@ -101,11 +101,12 @@ def test_a_finished_head_answers_with_the_labels_beside_it(tmp_path):
 def test_a_masked_lm_preset_fills_masks_and_a_classifier_without_labels_says_so():
     folder = MODELS / "keras_hub_xlm_roberta"  # without a pooler
     predict = Predictor(folder)
-    ids = predict._model.source.tokenize(text=tf.constant(["the <mask> runs"]))
-    place = np.argmax(ids["input_ids"][0] == predict._model.source._mask)
+    tokenizer, (sequence,) = predict._model.tokenizer, predict._model.reader.encode("the <mask> runs").sequences
+    ids = {name: np.array([[*values]]) for name, values in sequence.items()}
+    place = np.argmax(ids["input_ids"][0] == tokenizer.mask_id)
     logits = PretrainingModel.from_checkpoint(folder)({**ids, "masked_lm_positions": [[place]]})["masked_lm_logits"]
     ((best, *_),) = predict("the <mask> runs")
-    assert best.word == predict._model.source.vocabulary.id_to_token[np.argmax(logits)]
+    assert best.word == tokenizer.vocabulary.id_to_token[np.argmax(logits)]
     assert best.probability == pytest.approx(tf.nn.softmax(logits[0, 0]).numpy().max(), abs=1e-5)
     with pytest.raises(UserError, match="or with a classifier, but without its labels.json"):
         Predictor(MODELS / "keras_hub_bert")("the dog")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from official_bert.inference import predictor
-from official_bert.inference.finished_runs import save_model
 from official_bert.inference.predictor import Predictor, as_json
+from official_bert.inference.user_models import save_model
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel

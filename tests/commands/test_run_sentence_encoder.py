@@ -12,7 +12,7 @@ import pytest
 from official_bert.commands.export_embeddings import EmbeddingExportConfig
 from official_bert.commands.sentence_similarity import SimilarityConfig
 from official_bert.commands.shared.edited_model import sentence_folder
-from official_bert.commands.shared.models import load_sentence_encoder
+from official_bert.commands.shared.models import ModelFiles, load_sentence_encoder
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.sentence_index import sentence_vectors
@@ -65,7 +65,7 @@ def sentence_encoder_of_run(folder, *, prompt=None, **flags):
     values = {field.name: field.default for field in fields(SimilarityConfig)} | given
     config = SimilarityConfig(**complete_model_flags(SimilarityConfig, values, given))
     assert config.max_seq_length == 16
-    return load_sentence_encoder(config, *read_model_files(config), prompt=prompt)
+    return load_sentence_encoder(config, ModelFiles(*read_model_files(config)), prompt=prompt)
 
 
 @pytest.mark.slow

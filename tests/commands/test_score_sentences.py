@@ -96,10 +96,9 @@ def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatc
         assert text["pseudo_perplexity"] == pytest.approx(math.exp(-total / count), rel=1e-4)
 
 
-def test_the_first_scores_come_before_all_texts_are_read(one_layer_model, vocab_file):
-    config = ScoreConfig(**one_layer_model, input_file="-", output_file="-", batch_size=1)
-    scorer = TextScorer(config, BertConfig.from_json_file(config.bert_config_file), FullTokenizer(vocab_file))
-    scorer._function = lambda sequences, batch_size: np.zeros(len(sequences))
+def test_the_first_scores_come_before_all_texts_are_read(vocab_file):
+    compute = {"compute": lambda sequences: np.zeros(len(sequences))}
+    scorer = TextScorer(FullTokenizer(vocab_file), **compute, max_seq_length=MAX_LENGTH, batch_size=1)
     lines = iter(range(1, 1000))
     assert len(next(scorer.likelihoods(Sentence(line, ("the town woke", None)) for line in lines)).words) == 3
     assert next(lines, 1000) < 100

@@ -20,8 +20,13 @@ from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
 def test_predictions_from_python(reviews, version, monkeypatch):
     pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
     expected = predicted(reviews["output_dir"])
-    results = [Predictor(path)(pairs * 4) for path in (version, reviews["export_dir"], reviews["output_dir"])]
-    for result in results:
+    predictors = [Predictor(path) for path in (version, reviews["export_dir"], reviews["output_dir"])]
+    for predict in predictors:
+        long, short = predict(
+            [("the town " * number, "") for number in (150_000, 40)]
+        )  # of both, 32 positions are read
+        assert long.probability == pytest.approx(short.probability, abs=TOLERANCE)
+        result = predict(pairs * 4)
         assert len(result) == 4 * len(pairs)  # more than one batch
         for found, row in zip(result, np.tile(expected, (4, 1)), strict=True):
             assert found.label == sorted(LABELS)[row.argmax()]

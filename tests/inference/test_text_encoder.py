@@ -13,9 +13,9 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import NO_PROMPTS
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import SequenceFunction, TextEncoder, VectorSettings
+from official_bert.metrics.retrieval import Bm25Weights
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.pooling import Bm25Weights
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.training.devices import mirrored_strategy
 
@@ -191,7 +191,7 @@ def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     assert num_read == 256  # two pools of 64 batches of 2
     num_read = 0
     extractor = TextEncoder(unpadded, tokenizer, VectorSettings(LAYERS), batch_size=1000)
-    monkeypatch.setattr("official_bert.inference.text_encoder._POOLED_BYTES", 100_000)
+    monkeypatch.setattr("official_bert.inference.text_encoder.POOLED_BYTES", 100_000)
     next(extractor.features(endless()))
     bytes_of_text = 4 * 3 * 32 * len(next(extractor.features([TEXTS[0]])).input_ids)
     assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text

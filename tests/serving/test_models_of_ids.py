@@ -20,7 +20,7 @@ from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
 from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
-from official_bert.inference.finished_runs import load_export
+from official_bert.inference.finished_runs import load_export, model_of
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
@@ -29,7 +29,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import versions
-from official_bert.serving.engine_model import EngineModel
+from official_bert.serving.engine_model import load_engine_model
 from official_bert.serving.exports import write_lite, write_onnx
 from official_bert.serving.signatures import EXAMPLES, METHODS, TOKEN_VECTORS, RequestError
 from official_bert.support.errors import UserError
@@ -62,7 +62,7 @@ def engines(export_format, folder):
     names = [name for name, package in ENGINES[export_format].items() if importlib.util.find_spec(package)]
     if not names:
         pytest.skip(f'needs the extra "{export_format}"')
-    return [EngineModel(folder, engine=name, num_threads=2) for name in names]
+    return [load_engine_model(folder, engine=name, num_threads=2) for name in names]
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
         assert (np.abs(differences).max() > 1e-6) == (precision != "float32")
         with pytest.raises(UserError, match="leave out 'vocab_file'"):
             Predictor(tmp_path / "out", engine=engine, vocab_file="vocab.txt")
-        with pytest.raises(UserError, match="reads texts, not records"):
+        with pytest.raises(UserError, match="does not fit the model: it lacks the feature 'input_ids'"):
             predict.predict_records([b""])
     files = {path.relative_to(tmp_path / "out" / "1").as_posix() for path in tmp_path.glob("out/1/**/*")}
     model = f"model.{export_format}"
@@ -195,6 +195,7 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     texts = dict(zip(servable.text_names, texts, strict=True))
     tensors = {name: tf.constant(column) for name, column in texts.items()}
     answers, ids_of_texts = servable.answer(**tensors), servable.tokenize(**tensors)
+    assert_close(model_of(servable).answer(texts), answers, 1e-4)
     for model in engines(export_format, folder):
         assert_close(model.answer(texts), answers, 1e-4)
         assert_close(model.tokenize(texts), ids_of_texts, 0)

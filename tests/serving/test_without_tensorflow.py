@@ -15,11 +15,12 @@ from packaging.requirements import Requirement
 
 from official_bert.commands.launch_workers import free_ports
 from official_bert.config.sentence_modules import Prompts
+from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
-from tests.conftest import ROOT, endurance, run_here, script_environment
+from tests.conftest import GOLDEN, ROOT, endurance, run_here, run_script, script_environment
 from tests.exports import assert_same
 from tests.serving.server_process import send, wait_until
 
@@ -38,17 +39,28 @@ _PROGRAM = """
 import sys
 import numpy as np
 from official_bert import Predictor
-from official_bert.commands import predict
+from official_bert.commands import extract_features, fill_mask, predict, score_sentences, sentence_similarity
 
-pairs, file, *sentences = sys.argv[1:]
+pairs, masks, sentences, file = sys.argv[1:]
+
+def run(command, folder=None, **flags):
+    model = dict.fromkeys(["init_checkpoint", "bert_config_file", "vocab_file"], folder) if folder else {}
+    config = command.COMMAND.config_class(**flags, **model)
+    if command.COMMAND.check:
+        command.COMMAND.check(config)
+    command.run(config, *([command.COMMAND.prepare(config)] if command.COMMAND.prepare else []))
+
 labels = [found.label for found in Predictor(pairs)([("the town", "a river")] * 2)]
-shapes = [Predictor(folder).embed(["the town", "a longer text of the town"]).shape for folder in sentences]
-config = predict.PredictConfig(model_dir=pairs, input_file=file, output_file=file + ".jsonl")
-predict.check(config)
-predict.run(config)
+shape = Predictor(sentences).embed(["the town", "a longer text of the town"]).shape
+run(predict, model_dir=pairs, input_file=file, output_file=file + ".jsonl")
+run(fill_mask, masks, text="the [MASK]")
+run(score_sentences, masks, input_file=file, output_file=file + ".scores")
+run(sentence_similarity, sentences, candidates_file=file, query="the town", pooling="model")
+output = {"output_file": file + ".tfrecord", "output_format": "tfrecord", "pooling": "none", "layers": "-1"}
+run(extract_features, sentences, input_file=file, **output)
 assert not {"tensorflow", "keras"} & set(sys.modules), sorted(sys.modules)
 assert "tensorflow" not in open("/proc/self/maps").read()
-print(len(set(labels)), *shapes)
+print(len(set(labels)), shape)
 """
 
 
@@ -65,13 +77,14 @@ def lite(write_export, tmp_path_factory):
     return write
 
 
-def used(python, lite, tmp_path, environment, *others):
-    """Predict, and embed by other tasks, in a process; return what the command wrote."""
+def used(python, lite, tmp_path, environment):
+    """Predict and embed, and run the commands that read exports, in a process; return the predictions."""
     (tmp_path / "pairs.tsv").write_text("text_a\ttext_b\nthe town\ta river\n")
-    command = [python, "-c", _PROGRAM, lite("classification"), str(tmp_path / "pairs.tsv"), *map(lite, others)]
+    folders = map(lite, ("classification", "pretraining", "sentence_encoder"))
+    command = [python, "-c", _PROGRAM, *folders, str(tmp_path / "pairs.tsv")]
     process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.splitlines()[-1] == "1" + " (2, 16)" * len(others)
+    assert process.stdout.splitlines()[-1] == "1 (2, 16)"
     return json.loads((tmp_path / "pairs.tsv.jsonl").read_text())
 
 
@@ -79,6 +92,71 @@ def test_predictions_import_neither_tensorflow_nor_keras(lite, tmp_path):
     row = used(sys.executable, lite, tmp_path, script_environment())
     found = Predictor(lite("classification"))(PAIRS[:1])[0]
     assert (row["label"], row["probability"]) == (found.label, pytest.approx(found.probability, abs=1e-5))
+
+
+LINES = ["The town woke.", "", "a river ||| the town", "Zoë’s ﬁne café, 東京", "a river " * 30]
+_RANKED = {"candidates_file": "{texts}", "query": "the river", "output_format": "jsonl"}
+_WRITTEN = {"input_file": "{texts}", "output_file": "{out}"}
+# Of commands that read exports: the model, the flags and those for the model alone.
+COMMANDS = [
+    ("fill_mask", "masks", {"text": "the [MASK] is [MASK]", "top_k": 3}, {}),
+    ("score_sentences", "masks", {**_WRITTEN, "by_word": True}, {"max_seq_length": 40}),
+    ("score_sentences", "masks", {**_WRITTEN, "mask_rest_of_word": True}, {"max_seq_length": 40}),
+    ("sentence_similarity", "dense", _RANKED, {}),
+    ("sentence_similarity", "splade", _RANKED, {}),
+    ("extract_features", "dense", {**_WRITTEN, "pooling": "none"}, {"layers": "-1"}),
+    ("extract_features", "dense", _WRITTEN, {}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("export_format", ["tflite", "onnx"])
+def test_commands_answer_as_with_the_model(tmp_path, export_format):
+    models = {name: GOLDEN / "sentence_transformers" / name for name in ("dense", "splade")}
+    for name, folder in models.items():
+        flags = {"init_checkpoint": folder, "export_dir": tmp_path / name, "export_format": export_format}
+        assert run_script("export_embeddings", **flags).code == 0
+    models["masks"] = GOLDEN / "families" / "answers" / "bert_masks"
+    export(models["masks"], tmp_path / "masks", export_format=export_format)
+    for command, model, flags, more in COMMANDS:
+        lines = LINES if command == "score_sentences" else [LINES[0], LINES[1], LINES[-1]]  # none that may tie, no pair
+        (tmp_path / "texts").write_text("".join(f"{line}\n" for line in lines))
+        found = []
+        for folder, others in ((models[model], more), (tmp_path / model, {})):
+            paths = {"texts": tmp_path / "texts", "out": tmp_path / f"{folder.name}.out"}
+            given = {name: str(value).format(**paths) for name, value in flags.items()}
+            result = run_script(command, init_checkpoint=folder, **given, **others)
+            assert result.code == 0, result
+            text = paths["out"].read_text() if "output_file" in flags else result.output
+            found.append(re.split(r"(-?\d+\.\d+(?:e-\d+)?)", text))
+        (of_model, of_export) = found
+        assert of_export[::2] == of_model[::2] and len(of_model) > 4
+        numbers = (np.array(parts[1::2], float) for parts in found)
+        np.testing.assert_allclose(*numbers, atol=1e-4, rtol=1e-5)
+
+
+def test_what_an_export_lacks_is_one_message(lite, tmp_path):
+    (tmp_path / "texts").write_text("a ||| b\n")
+    texts = {"input_file": tmp_path / "texts", "output_file": tmp_path / "out"}
+    ranked = {"candidates_file": tmp_path / "texts", "query": "a"}
+    for command, task, flags, message in (
+        ("fill_mask", "pretraining", {"text": "[MASK]", "top_k": 6}, "--top_k=6: the export has 5 words for each mask"),
+        ("fill_mask", "sentence_encoder", {"text": "[MASK]"}, "is an export of sentence_encoder; of exports, this com"),
+        ("score_sentences", "pretraining", {**texts, "score": "next_sentence"}, "an export has no next-sentence head"),
+        ("score_sentences", "pretraining", {**texts, "vocab_file": "a"}, "is an export, which decides 'vocab_file'"),
+        (
+            "sentence_similarity",
+            "sentence_encoder",
+            {"sts_file": tmp_path / "texts"},
+            "--sts_file compares layers, and",
+        ),
+        ("sentence_similarity", "sentence_encoder", {**ranked, "pooling": "max"}, "an export has its own vectors"),
+        ("sentence_similarity", "sentence_encoder", ranked, "an export reads single texts, and 'b' is the second of a"),
+        ("extract_features", "sentence_encoder", {**texts, "layers": "-1,-2"}, "which decides 'layers'; leave it out"),
+    ):
+        result = run_script(command, init_checkpoint=lite(task), **flags)
+        assert result.code == 1 and message in result.last_error_line, result
+        assert not (tmp_path / "out").exists()
 
 
 def answers(port):
@@ -198,7 +276,7 @@ def test_an_environment_without_tensorflow_predicts_and_serves(light, lite, tmp_
     printed = subprocess.run([light, "-c", missing], capture_output=True, text=True, check=True).stdout
     assert re.match(r"\[None, None, ModuleSpec", printed)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    used(light, lite, tmp_path, environment, "sentence_encoder")
+    used(light, lite, tmp_path, environment)
     (port,), path = free_ports(1), lite("classification")
     command = [light, "-m", "official_bert", "serve", f"--export_dir={path}", f"--port={port}", "--ui"]
     with (

@@ -1,6 +1,7 @@
 """Shared by commands with a model: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
 
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
@@ -12,12 +13,15 @@ from official_bert.data.tables import FORMATS
 from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions
 from official_bert.options.option import option, options
 from official_bert.options.training import FinetuningOptions, TrainingOptions
-from official_bert.support.errors import UserError, check_installed
+from official_bert.serving.versions import description, engine_version
+from official_bert.support.errors import UserError, check_installed, format_names
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
+    from official_bert.serving.engine_model import EngineModel
     from official_bert.serving.servable import Servable, TrainedModel
+    from official_bert.tasks.sentence_encoder.reader import ExportedEncoder
     from official_bert.tokenization import Tokenizer
     from official_bert.training.job import FinetuningJob
 
@@ -133,12 +137,28 @@ class ApproximateOptions(CandidateOptions):
 
 
 def load_sentence_encoder(
-    config: CandidateOptions, bert_config: BertConfig, tokenizer: "Tokenizer", *, prompt: str | None = None
-) -> "TextEncoder":
-    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
+    config: SentenceOptions,
+    model: "ModelFiles | EngineModel",
+    *,
+    use_windows: bool = False,
+    dtype: str = "float32",
+    prompt: str | None = None,
+    **options: Any,
+) -> "TextEncoder | ExportedEncoder":
+    """Load the encoder of the flags; see `VectorSettings`, and `load_text_encoder` for the options."""
+    if isinstance(model, ModelFiles):
+        from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
 
-    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length, prompt=prompt)
-    return load_text_encoder(config, bert_config, tokenizer, settings)
+        sizes = config.layer_indices, config.pooling, config.max_seq_length
+        return load_text_encoder(config, *model, VectorSettings(*sizes, use_windows, dtype, prompt), **options)
+    from official_bert.tasks.sentence_encoder.reader import ExportedEncoder
+
+    if config.pooling not in ("none", MODEL, model.said["pooling"]):
+        raise UserError(
+            f"pooling={config.pooling}: an export has its own vectors, pooling={MODEL}, and those of its last layer; "
+            "give the run's folder for others"
+        )
+    return ExportedEncoder(model, of_wordpieces=config.pooling == "none", dtype=dtype)
 
 
 def note_long(num_long: int, what: str, max_seq_length: int, how: str = "truncated") -> None:
@@ -151,13 +171,54 @@ class ModelFiles(NamedTuple):
     tokenizer: "Tokenizer"
 
 
-def prepare_model(config: ModelOptions) -> ModelFiles:
+def find_export(config: ModelOptions) -> str | None:
+    """Return the version that LiteRT or ONNX Runtime computes, if the command reads such exports."""
+    return engine_version(config.init_checkpoint) if config.exports_of else None
+
+
+def needs_tensorflow(config: ModelOptions) -> bool:
+    return find_export(config) is None
+
+
+_EXPORTED = ("model", "text", "text normalization", "devices")  # groups of flags that an export determines
+
+
+def complete_export_flags(
+    config_class: type, values: Mapping[str, Any], given: Collection[str]
+) -> dict[str, Any] | None:
+    """Complete the flags of a command for the export in `init_checkpoint`; None if it reads no export."""
+    from official_bert.training.model_files import is_supplied
+
+    version = config_class.exports_of and values["init_checkpoint"] and engine_version(values["init_checkpoint"])
+    if not version:
+        return None
+    fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
+    own = {"layers", *(name for name, limits in fields.items() if limits["group"] in _EXPORTED)}
+    if unused := own.intersection(given) - {"init_checkpoint", "pooling"}:
+        raise UserError(f"{version} is an export, which decides {format_names(sorted(unused))}; leave it out")
+    found = {"bert_config_file": version, "vocab_file": version, "layers": "-1", "pooling": MODEL}
+    found["max_seq_length"] = description(version).get("max_seq_length")
+    wanted = [name for name in found if name not in given and is_supplied(fields.get(name), values)]
+    return {**values, **{name: found[name] for name in wanted}}
+
+
+def prepare_model(config: ModelOptions) -> "ModelFiles | EngineModel":
     """Read the files of the model; check first that the texts to read, if there are some, are there."""
     from official_bert.checkpoints.locate import locate
     from official_bert.training.model_files import read_model_files
 
     if isinstance(config, TextFileOptions):
         config.source.check()
+    if version := find_export(config):
+        from official_bert.serving.engine_model import load_engine_model
+
+        exported = load_engine_model(version)
+        if exported.task != config.exports_of:
+            raise UserError(
+                f"init_checkpoint={config.init_checkpoint} is an export of {exported.task}; of exports, this command "
+                f"reads those of {config.exports_of}"
+            )
+        return exported
     model = ModelFiles(*read_model_files(config))
     if isinstance(config, SentenceOptions):
         model.bert_config.check_layers(config.layer_indices, config.bert_config_file)

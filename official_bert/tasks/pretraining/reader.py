@@ -10,6 +10,8 @@ from official_bert.serving.signatures import Arrays
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
+SCORES = "scores"  # the output with the log probabilities of given wordpieces at masks
+
 
 class FilledMask(NamedTuple):
     """A candidate wordpiece for a mask."""
@@ -22,6 +24,7 @@ class MaskReader(Reader):
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
         self.num_logits = tokenizer.vocabulary.size
+        self.num_read = 8 * self.max_seq_length  # "[MASK]" alone is a few wordpieces of a text
         tokens = tokenizer.convert_ids_to_tokens(list(range(self.num_logits)))
         self._wordpieces = np.array([tokenizer.vocabulary.shown(token).encode() for token in tokens], object)
 

@@ -11,6 +11,7 @@ from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.engine_model import MOST_LOGITS
 from official_bert.serving.servable import Servable, Tensors, TrainedModel, rows_at_once
+from official_bert.tasks.pretraining.reader import SCORES
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import Parts, in_batches, join_parts, rows_of
 
@@ -93,16 +94,26 @@ class PretrainingServable(Servable):
         return self._predict(inputs)  # which limits the table, and computes in parts
 
     def numbers(self, inputs: Tensors) -> Tensors:
-        """Compute the ids and probabilities of the words for all masks at once, [B, P, K], for converters."""
+        """Compute the ids and probabilities of the words for all masks at once, [B, P, K], for engines.
+
+        An input id below 0 is a mask for the wordpiece -1 - id, whose log probability is in `scores`, [B, P].
+        """
+        given = inputs["input_ids"]
+        inputs = {**inputs, "input_ids": tf.where(given < 0, self._mask, given)}
         is_mask = self._is_mask(inputs)
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
         most = tf.reduce_max(tf.concat([counts, [1]], axis=0))  # ONNX Runtime cannot reshape tensors without elements
         length = tf.shape(is_mask)[1]
         places = tf.sort(tf.where(is_mask, tf.range(length), length), axis=1)  # [B, S], of masks first
-        vectors = self._run_encoder(inputs)["sequence_output"]
-        best, ids = self._best(self._run_head(vectors, places[:, :most] % length))
-        is_real = tf.sequence_mask(counts, most)[..., tf.newaxis]
-        return {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
+        places = places[:, :most] % length
+        logits = self._run_head(self._run_encoder(inputs)["sequence_output"], places)  # [B, P, V]
+        best, ids = self._best(logits)
+        is_real = tf.sequence_mask(counts, most)
+        wordpieces = tf.where(is_real, -1 - tf.gather(given, places, batch_dims=1), -1)
+        scores = tf.gather(tf.nn.log_softmax(logits), tf.maximum(wordpieces, 0), batch_dims=2)
+        is_real = is_real[..., tf.newaxis]
+        found = {"ids": tf.where(is_real, ids, 0), "probabilities": tf.where(is_real, best, 0.0)}
+        return {**found, SCORES: tf.where(wordpieces >= 0, scores, 0.0)}
 
     def _is_mask(self, inputs: Tensors) -> tf.Tensor:
         return (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)

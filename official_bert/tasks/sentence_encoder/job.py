@@ -15,8 +15,14 @@ from official_bert.data.pipeline import RECORD_INDEX
 from official_bert.data.record_files import ExampleSplit
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman
-from official_bert.metrics.retrieval import SparseRows, nearest, normalized, retrieval_scores, triplet_accuracy
-from official_bert.modeling.pooling import Bm25Weights
+from official_bert.metrics.retrieval import (
+    Bm25Weights,
+    SparseRows,
+    nearest,
+    normalized,
+    retrieval_scores,
+    triplet_accuracy,
+)
 from official_bert.support import writing
 from official_bert.tasks.sentence_encoder.data import Example, SentenceData, TextsJoiner, example_schema
 from official_bert.tasks.sentence_encoder.options import REGULARIZER_WEIGHTS, SentenceEncoderConfig

@@ -1,15 +1,22 @@
 """Reader of sentence encoders, in Python and NumPy: texts to sequences, and outputs to vectors."""
 
-from collections.abc import Mapping
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from official_bert.config.sentence_modules import SPLADE_POOLINGS
-from official_bert.serving.engine_model import EngineModel, Reader, Reading, padded_table
-from official_bert.serving.signatures import Arrays, ArraySpec, Signature
+from official_bert.data.feature_files import TextFeatures
+from official_bert.data.text_inputs import TextOrPair
+from official_bert.serving.engine_model import EngineModel, Reader, Reading, decodable, padded_table
+from official_bert.serving.signatures import SERVING_DEFAULT, TOKEN_VECTORS, Arrays, ArraySpec, Signature
+from official_bert.serving.versions import ASSETS_FOLDER, QUERY_WEIGHTS
+from official_bert.support import files
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sequences import truncate_and_join
+from official_bert.tokenization.sequences import BATCH_SIZE, POOLED_BATCHES, POOLED_BYTES, pools, truncate_and_join
 
 VECTORS, SPARSE_VECTORS, SPARSE_QUERIES = "vectors", "sparse_vectors", "sparse_queries"
 _SPARSE = {"indices": np.int32, "values": np.float32}
@@ -32,7 +39,8 @@ class SentenceReader(Reader):
 
     def encode(self, text: str) -> Reading:
         ids = self.tokenizer.encode(self.said["prefix"] + text)
-        return Reading([truncate_and_join(ids, (), self.specials, max_seq_length=self.max_seq_length).inputs])
+        sequence = truncate_and_join(ids, (), self.specials, max_seq_length=self.max_seq_length)
+        return Reading([sequence.inputs], parts=ids)
 
 
 READER = SentenceReader
@@ -40,6 +48,63 @@ READER = SentenceReader
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return list(outputs[VECTORS])
+
+
+class ExportedEncoder:
+    """The vectors of an exported sentence encoder, with the attributes of `TextEncoder` that commands use."""
+
+    uses_bm25 = False
+
+    def __init__(self, model: EngineModel, *, of_wordpieces: bool = False, dtype: str = "float32"):
+        """Compute a vector per text or, with `of_wordpieces`, those of the last layer for each wordpiece."""
+        self._model, self._dtype, self.tokenizer = model, dtype, model.tokenizer
+        self._output, self._signature = (TOKEN_VECTORS,) * 2 if of_wordpieces else (VECTORS, SERVING_DEFAULT)
+        if self._signature not in model.outputs:
+            raise UserError("pooling=none: the export has no vectors of wordpieces; leave it out")
+        self.width = model.outputs[self._signature][self._output].shape[-1]
+        self.is_sparse = model.said["pooling"] in SPLADE_POOLINGS
+        weights = os.path.join(model.folder, ASSETS_FOLDER, QUERY_WEIGHTS)
+        self._query_weights = np.load(weights, allow_pickle=False) if files.exists(weights) else None
+        self.num_texts = self.num_wordpieces = self.num_long = 0
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Everything that affects the vectors."""
+        return {"export": [*map(files.sha256, files.files_below(self._model.folder))], "output": self._output}
+
+    def features(
+        self, texts: Iterable[TextOrPair], first_index: int = 0, *, is_query: bool = False
+    ) -> Iterator[TextFeatures]:
+        """Compute the vectors of texts: float [S, 1, D] of wordpieces, or [1, D]; see `TextEncoder.features`."""
+        indices, readings = itertools.count(first_index), map(self._read, texts)
+        if is_query and (weights := self._query_weights) is not None:
+            for reading in readings:
+                ids = reading.parts[: self._model.reader.max_seq_length]
+                vector = np.zeros((1, len(weights)), self._dtype)
+                vector[0, ids] = weights[ids]
+                yield TextFeatures(next(indices), ids, vector)
+            return
+
+        def sizes(reading: Reading) -> tuple[int, int]:
+            num_vectors = len(reading.sequences[0]["input_ids"]) if self._output == TOKEN_VECTORS else 1
+            return 1, num_vectors * self.width * 4  # bytes
+
+        for pool in pools(readings, sizes, (POOLED_BATCHES * BATCH_SIZE, POOLED_BYTES)):
+            for reading, (outputs,) in zip(pool, self._model.read(pool, self._signature), strict=True):
+                ids = reading.sequences[0]["input_ids"]
+                self.num_texts += 1
+                self.num_wordpieces += len(ids)
+                vectors = outputs[self._output].astype(self._dtype, copy=False)
+                is_pooled = self._output == VECTORS
+                yield TextFeatures(next(indices), ids, vectors[np.newaxis] if is_pooled else vectors[: len(ids), None])
+
+    def _read(self, text: TextOrPair) -> Reading:
+        if text.text_b:
+            raise UserError(f"an export reads single texts, and {text.text_b!r:.80} is the second of a pair")
+        reading = self._model.reader.encode(decodable(text.text_a))
+        room = self.tokenizer.specials.room(self._model.reader.max_seq_length, is_pair=False)
+        self.num_long += len(reading.parts) > room
+        return reading
 
 
 def _weights_above_0(outputs: Arrays) -> Arrays:

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import MultipleChoiceModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import LABEL, ChoiceJoiner, Example, choice_schema
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tokenization import FullTokenizer
+from tests.exports import graph_predictor
 
 LENGTH = 14
 LONG = "the rain and the snow and the harbour and the bridge and the mirror"
@@ -84,7 +84,7 @@ def test_sequences_are_those_of_records(servable, joiner):
 def test_probabilities_are_those_of_the_model(servable, joiner):
     records = decoded(joiner, EXAMPLES, Counter())
     expected = tf.nn.softmax(servable._run_model(records)).numpy()
-    predict = Predictor.from_servable(servable)
+    predict = graph_predictor(servable)
     found = predict([(each.context, each.question, list(each.choices)) for each in EXAMPLES])
     for each, choice, row in zip(EXAMPLES, found, expected, strict=True):
         np.testing.assert_allclose(choice.probabilities, row[: len(each.choices)], atol=1e-5)

@@ -21,7 +21,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable, load_m
 from official_bert.tokenization import FullTokenizer
 from tests.ask_export import answers_of
 from tests.conftest import assert_refused, run_here
-from tests.exports import TOLERANCE
+from tests.exports import TOLERANCE, graph_predictor
 
 TEXTS = ["the [MASK] kept the town [MASK][MASK] .", "none here", "[MASK]", "Zoë’s [mask] [MASK", ""]
 
@@ -124,7 +124,7 @@ def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
         FullTokenizer(one_layer_model["vocab_file"]),
     )
     servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=5000)
-    fill = Predictor.from_servable(servable)
+    fill = graph_predictor(servable)
     first, second = fill("the [MASK] woke before the [MASK] did .")
     assert first != second
     for candidates in (first, second):

@@ -13,7 +13,6 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
@@ -24,7 +23,7 @@ from official_bert.tasks.question_answering.data import Question, SquadSet, Toke
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tokenization import FullTokenizer, graph_operations
 from tests.conftest import GOLDEN, endurance
-from tests.exports import traced_once
+from tests.exports import graph_predictor, traced_once
 from tests.tokenization.hard_texts import PRESPLIT, UNCASED
 
 LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 30}
@@ -81,7 +80,7 @@ class Chooser:
 def answerer(model, config, tokenizer, *, top_k=5, version_2=False, **lengths):
     options = WindowOptions(**{"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64, **lengths})
     settings = {"max_answer_length": 30, "version_2": version_2, "top_k": top_k}
-    return Predictor.from_servable(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
+    return graph_predictor(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,7 @@ def chooser_servable(chooser, config, tokenizer):
 
 @pytest.fixture(scope="module")
 def ask_chooser(chooser_servable):
-    return Predictor.from_servable(chooser_servable)
+    return graph_predictor(chooser_servable)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +203,7 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
 @pytest.mark.parametrize("settings", [UNCASED, PRESPLIT])
 def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, settings):
     if settings == UNCASED:
-        ask = Predictor.from_servable(servable)
+        ask = graph_predictor(servable)
     else:
         ask = answerer(model, config, FullTokenizer(vocab_file, **settings._asdict()), **LENGTHS, top_k=20)
     for context in (*CONTEXTS, "  \n ".join(CONTEXTS * 3)):
@@ -285,7 +284,7 @@ def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, choo
         assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * num_outputs
     blank = of_version_2(question=tf.constant(["who?"]), context=tf.constant([" \u200b"]))
     assert blank["answers"].numpy()[0, 0] == b""
-    plain = Predictor.from_servable(servable)
+    plain = graph_predictor(servable)
     assert plain(("who?", " \u200b")) == []
     assert plain([]) == []
     assert plain(("", CONTEXTS[0]))[0].text

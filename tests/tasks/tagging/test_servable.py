@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
@@ -22,7 +21,7 @@ from official_bert.tasks.tagging.servable import TaggingServable, split_at_blank
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.sequences import join_texts
 from tests.conftest import endurance
-from tests.exports import TOLERANCE
+from tests.exports import TOLERANCE, graph_predictor
 from tests.tasks.tagging.random_words import random_sentences
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -192,7 +191,7 @@ def chooser_of(tokenizer, tags, rng):
 def asked_eagerly(servable):
     """A predictor without tracing, which would take longer than a batch or two."""
     servable.signature = lambda name: servable.answer
-    return Predictor.from_servable(servable)
+    return graph_predictor(servable)
 
 
 @pytest.mark.slow

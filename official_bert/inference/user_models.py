@@ -1,10 +1,12 @@
-"""Functional Keras models of users: from raw texts to their outputs, saved in a folder, and exported.
+"""Models that users have trained with Keras: saved like runs; functional ones read texts and are exported, too.
 
-The folder has the model in Keras's format, the vocabulary, and a description like that of an export.
+The folder of a functional model has it in Keras's format, the vocabulary, and a description like that of an export.
 """
 
+import dataclasses
 import json
 import os
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -14,18 +16,32 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from official_bert.checkpoints.bundle import check_declared, check_stored
+from official_bert.checkpoints.bundle import GLOBAL_STEP, check_declared, check_stored
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.hdf5 import list_datasets
+from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
+from official_bert.serving.engine_model import Reader, Reading
 from official_bert.serving.exports import write_description
-from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors
+from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, TrainedModel
+from official_bert.serving.signatures import Arrays
 from official_bert.serving.versions import DESCRIPTION_FILE
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.task_registry import TaskRow
-from official_bert.tokenization import load_tokenizer
+from official_bert.tasks.task_registry import TASKS, TaskRow
+from official_bert.tokenization import Tokenizer, load_tokenizer
+from official_bert.tokenization.sequences import truncate_and_join
+from official_bert.training.run_folder import (
+    BERT_CONFIG_FILE,
+    MODEL_FILES,
+    RUN_CONFIG_FILE,
+    read_run_config,
+    write_labels,
+    write_run_config,
+)
 
 KERAS_FILE = "model.keras"
 _KERAS_JSON, _KERAS_WEIGHTS = ("config.json", "metadata.json"), "model.weights.h5"  # its members
@@ -144,6 +160,24 @@ def _parts_of(model: keras.Model) -> tuple[BertEncoder, Any, Sequence[str]]:
     return encoder, inputs, outputs
 
 
+class FunctionalReader(Reader):
+    def encode(self, *texts: str) -> Reading:
+        first, second = (*map(self.tokenizer.encode, texts), [])[:2]
+        ids = truncate_and_join(first, second, self.specials, max_seq_length=self.max_seq_length).inputs
+        missing = self.max_seq_length - len(ids["input_ids"]) if self.said["padding"] == "max_length" else 0
+        padding = dict.fromkeys(ids, bytes(missing)) | {"input_ids": [self.specials.pad_id] * missing}
+        return Reading([{name: values + padding[name] for name, values in ids.items()}])
+
+    def named(self, outputs: Arrays) -> Arrays:
+        found = self.said["output_labels"].items()
+        labels = {name: np.array([label.encode() for label in names], object) for name, names in found}
+        names = {f"{name}{_LABELS}": np.broadcast_to(of, outputs[name].shape) for name, of in labels.items()}
+        return {**outputs, **names}
+
+
+READER = FunctionalReader
+
+
 def results(outputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """Convert the outputs of a `FunctionalServable` to one dict per example."""
     named = {name for name in outputs if f"{name}{_LABELS}" in outputs and outputs[f"{name}{_LABELS}"].dtype == object}
@@ -247,3 +281,139 @@ def save_functional(
         write_description(partial, servable)
         load_functional(partial)  # refuses what could not be read back
     return folder
+
+
+def save_model(
+    folder: str | os.PathLike[str],
+    model: EncoderModel | keras.Model,
+    tokenizer: Tokenizer | DatasetTokenizer,
+    *,
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    **flags: Any,
+) -> str:
+    """Save a model like the output of a script's run, for `Predictor`, export and the scripts.
+
+    Examples:
+      >>> save_model("out/reviews", model, tokenizer, labels=["negative", "positive"], max_seq_length=64)
+      >>> Predictor("out/reviews")("a fine film").label
+      'positive'
+
+    Args:
+      folder: where to save: a new or empty folder, or the output folder of a `Trainer`, which is completed: its
+        checkpoints stay, and `Predictor`, `export` and the scripts read it then.
+      model: a `ClassificationModel`, `SpanModel`, `TaggingModel`, `MultipleChoiceModel` or `PretrainingModel`; or a
+        functional model with a `BertEncoder`, saved in Keras's format.
+      tokenizer: the tokenizer that the model was trained with; for a functional model the `DatasetTokenizer`.
+      labels: the names of its outputs in order: classes or tags. None for regression (a classifier with a single
+        output) and for models that find answers or words. For a functional model, as in `export`.
+      **flags: flags of the corresponding script with other values than the defaults, above all `max_seq_length`; for a
+        classifier of pairs `text_b_column="text_b"`, for a multi-label classifier `multi_label=True`. For a functional
+        model only `text_names`, as in `export`.
+
+    Returns:
+      The folder.
+
+    Raises:
+      UserError: the arguments do not match, or the folder has files.
+    """
+    folder = os.fspath(folder)
+    task = next((row for row in TASKS.values() if isinstance(model, row.model_class)), None)
+    if task is None and hasattr(model, "output_names"):
+        return save_functional(folder, model, tokenizer, labels=labels, **flags)
+    if task is None:
+        known = ", ".join(row.model_class.__name__ for row in TASKS.values())
+        raise UserError(
+            f"save_model saves {known} and functional models, not {type(model).__name__}; for an encoder or "
+            "other Keras models use save_checkpoint or save"
+        )
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError(f"tokenizer is {tokenizer!r:.80}; give the FullTokenizer that the model was trained with")
+    _check_labels(task, model, labels)
+    bert_config = model.encoder.config
+    bert_config.check_vocabulary(tokenizer.vocabulary, "the model")
+    config = _config(folder, task, model, tokenizer, is_regression=labels is None, given=flags)
+    bert_config.check_length(config.max_seq_length, "the model")
+    _write(folder, task, model, tokenizer, config, labels)
+    return folder
+
+
+def _write(
+    folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, config: Any, labels: Sequence[str] | None
+) -> None:
+    bert_config, vocabulary = model.encoder.config, tokenizer.vocabulary
+    trained = latest_checkpoint(folder) if read_run_config(folder) is None else None
+    with tempfile.TemporaryDirectory() if trained else writing.complete_folder(folder, "folder") as partial:
+        config_content = bert_config.to_json_string().encode()
+        for name, content in ((BERT_CONFIG_FILE, config_content), (vocabulary.file_name, vocabulary.file_content)):
+            writing.write_file(os.path.join(partial, name), content)
+        if labels is not None:
+            write_labels(partial, labels)
+        write_run_config(partial, config, vocabulary)
+        checkpoint = trained or _save(partial, model)
+        # Refuse what could not be read back.
+        written = dataclasses.replace(config, output_dir=partial)
+        task.servable_module.servable_of_run(TrainedModel(written, bert_config, tokenizer, checkpoint))
+        for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
+            with files.open_file(os.path.join(partial, name), "rb") as source:
+                content = source.read()
+            writing.write_file(os.path.join(folder, name), content)
+
+
+def _save(folder: str, model: EncoderModel) -> str:
+    step = np.int64(getattr(getattr(model, "optimizer", None), "iterations", 0))
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in model.checkpoint_variables().items()}
+    return CheckpointFolder(folder, keep_max=1, is_new=True).save(int(step), {**arrays, GLOBAL_STEP: step})
+
+
+def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | None) -> None:
+    """Raise unless `labels` names the outputs of a model exactly if they need names."""
+    num_outputs = model.get_config().get("num_outputs")
+    if labels is None:
+        if num_outputs is not None and not (num_outputs == 1 and isinstance(model, ClassificationModel)):
+            raise UserError(f"the model has {num_outputs} outputs; give their names in order: labels=[...]")
+        return
+    if num_outputs is None:
+        raise UserError(f"the outputs of a {task.model_class.__name__} have no labels; leave them out")
+    are_names = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
+    if not are_names or len(set(labels)) != num_outputs or len(labels) != num_outputs:
+        raise UserError(f"labels={labels!r:.80}; give {num_outputs} distinct names, one per output of the model")
+
+
+def _config(
+    folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, *, is_regression: bool, given: dict[str, Any]
+) -> Any:
+    """Return the flags of the equivalent run."""
+    options, file_name = model.get_config(), tokenizer.vocabulary.file_name
+    names = {field.name: field.default for field in dataclasses.fields(task.config_class)}
+    following = {
+        **{
+            flag: os.path.join(folder, name)
+            for name, flag in MODEL_FILES.items()
+            if name in (BERT_CONFIG_FILE, file_name)
+        },
+        **tokenizer.settings._asdict(),
+        **{name: options[name] for name in ("feature_layers", "head", "lstm_units") if name in options},
+        "output_dir": folder,
+        "do_export": True,
+        "export_dir": os.path.join(folder, "export"),
+    }
+    defaults = {"max_seq_length": min(names["max_seq_length"], model.encoder.max_length)}
+    if isinstance(model, (ClassificationModel, MultipleChoiceModel)):
+        following["data_dir"] = "."
+    if isinstance(model, ClassificationModel):
+        following |= {"task_name": "custom", "regression": is_regression}
+        defaults["text_a_column"] = "text"
+        if options["window_length"]:
+            following |= {"long_text": "window", "max_seq_length": options["window_length"]}
+            following["window_pooling"] = options["window_pooling"]
+    unknown = given.keys() - names.keys()
+    if unknown:
+        raise UserError(
+            f"{format_names(sorted(unknown))}: the script that trains a {task.model_class.__name__} has no such flag"
+        )
+    fixed = given.keys() & following.keys()
+    if fixed:
+        raise UserError(
+            f"{format_names(sorted(fixed))} follows from the model, the tokenizer and the folder; leave it out"
+        )
+    return task.config_class(**{**defaults, **given, **following})

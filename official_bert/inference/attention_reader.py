@@ -172,6 +172,7 @@ class AttentionReader:
         else:
             self._encoder = create_encoder(bert_config)
             load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_needed).log()
+        self._encoder.transformer.needs_probabilities = True
 
     def __call__(self, text: str, text_b: str | None = None, *, max_seq_length: int = 512) -> AttentionView:
         """Read a text or a pair of texts.

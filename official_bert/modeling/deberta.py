@@ -70,8 +70,8 @@ class DisentangledAttention(SelfAttention):
         self.distances = distances  # a part of each layer, so that recomputation gives it gradients
         self.distance_dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
-    def with_distances(self, query, key, bias, training):
-        """Return queries scaled for a sum of three products, keys, and the bias plus two of these: [B, N, F, T]."""
+    def attend(self, query, key, value, bias, *, layout, training):
+        """Compute attention with the sum of three products; see `SelfAttention.attend`."""
         num_queries, num_keys, width = ops.shape(query)[2], ops.shape(key)[2], query.shape[3]
         rows = bucket_rows(self.config.position_buckets, self.config.max_position_embeddings)
         embedded = self.distance_dropout(self.distances.normalized(), training=training)  # [2 * buckets, D]
@@ -90,7 +90,7 @@ class DisentangledAttention(SelfAttention):
         by_position += ops.transpose(_aligned(to_queries, num_keys, num_queries), (0, 1, 3, 2))
         scale = 1 / math.sqrt(3 * width)
         bias = ops.cast(bias, "float32") + ops.cast(by_position, "float32") * scale
-        return query * (1 / math.sqrt(3)), key, bias
+        return super().attend(query * (1 / math.sqrt(3)), key, value, bias, layout=layout, training=training)
 
 
 def _aligned(scores, num_from, num_to):

@@ -192,7 +192,8 @@ class BertEncoder(TokenModel):
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], the input of the first layer.
             attention_probabilities: list of L float [B, N, S, S], or up to the longest sequence of the batch with
-              `UnpaddedLayout`; None for each layer in training with `recompute_layers`.
+              `UnpaddedLayout`; None for each layer in training with `recompute_layers`. In long texts, ModernBERT's
+              local layers have blocks: see `modernbert.RotaryStack`.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are invalid.
@@ -381,7 +382,7 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
 
 def last_token_vector(x, input_mask):
     """Select x, float [B, S, D], at the last non-padding position, or 0 if there is none: float [B, D]."""
-    positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1)  # [B]
+    positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1, initial=0)  # [B]
     return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
 

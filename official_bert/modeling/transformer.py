@@ -164,6 +164,7 @@ class TransformerStack(EncoderLayer):
 
     # whether attention depends on the distances of positions, which fused kernels of attention do not support
     scores_distances = False
+    needs_probabilities = False  # whether to compute the probabilities of all pairs of positions at any cost
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         super().__init__(config, name=name, **kwargs)
@@ -204,14 +205,14 @@ class TransformerStack(EncoderLayer):
         """Add the part that depends on positions, in families that have one, to the attention bias."""
         return bias
 
-    def _biases(self, bias) -> list:
-        """Return the attention bias of each layer."""
-        return [bias] * len(self.layers)
+    def _biases(self, bias, first_only: bool) -> list:
+        """Return the attention bias of each layer; of the last, only for the first position if `first_only`."""
+        return [bias] * (len(self.layers) - 1) + [bias[:, :, :1] if first_only else bias]
 
     def call(self, x, bias, *, layout, first_only=False, training=False):
         """Transform float [..., D]; return the `AttentionOutput` of each layer, without probabilities if recomputed."""
         outputs = []
-        for layer, of_layer in zip(self.layers, self._biases(bias), strict=True):
+        for layer, of_layer in zip(self.layers, self._biases(bias, first_only), strict=True):
             is_last = len(outputs) == len(self.layers) - 1
             options = {"layout": layout, "first_only": first_only and is_last, "training": training}
             if training and self.recompute_layers:
@@ -303,7 +304,7 @@ class AttentionBlock(EncoderLayer):
         normed = x if self.layer_norm is None else self.layer_norm(x)
         attending, residual, attending_layout = normed, x, layout
         if first_only:
-            (attending, attending_layout), bias = layout.first(normed), bias[:, :, :1]
+            attending, attending_layout = layout.first(normed)
             residual = attending if self.layer_norm is None else layout.first(x)[0]
         context, probabilities = self.self_attention(
             attending, normed, bias, attending_layout=attending_layout, layout=layout, training=training
@@ -328,34 +329,35 @@ class SelfAttention(EncoderLayer):
 
     def call(self, attending, x, bias=None, *, attending_layout, layout, training=False):
         """Let the vectors `attending`, float [..., D], attend to those of x."""
-        # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
-        drop_out = (lambda x: self.dropout(x, training=True)) if training and self.dropout.rate else None
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        query, key, bias = self.with_distances(query, key, bias, training)
-        context, probabilities = layout.attend(query, key, value, bias, drop_out)
+        context, probabilities = self.attend(query, key, value, bias, layout=layout, training=training)
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
-    def with_distances(self, query, key, bias, training):
-        """Return queries, keys and the attention bias, changed in families whose scores also depend on distances.
+    def attend(self, query, key, value, bias, *, layout, training):
+        """Compute attention of heads, in some families with scores that also depend on distances.
 
         Args:
-          query, key: float [B, N, F, H] and [B, N, T, H].
-          bias: float [B, 1 or N, 1 or F, T].
-          training: whether to apply dropout.
+          query, key, value: float [B, N, F, H] and [B, N, T, H].
+          bias: float [B, 1 or N, 1 or F, T], or that of the family's stack.
+          layout, training: see `call`.
+
+        Returns:
+          The context, float [B, N, F, H], and the probabilities or None.
         """
-        del training
-        return query, key, bias
+        # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
+        drop_out = (lambda x: self.dropout(x, training=True)) if training and self.dropout.rate else None
+        return layout.attend(query, key, value, bias, drop_out)
 
 
 def attend(query, key, value, bias, drop_out=None):
-    """Compute scaled dot-product attention of heads, float [B, N, F or T, H]; see `encoder.attention_bias`."""
+    """Compute scaled dot-product attention of heads, float [..., F or T, H]; see `encoder.attention_bias`."""
     scale = 1 / math.sqrt(query.shape[-1])
-    scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
+    scores = ops.cast(ops.matmul(query, ops.swapaxes(key, -1, -2)), "float32") * scale  # [..., F, T]
     probabilities = ops.softmax(scores + ops.cast(bias, "float32"))  # -10000 at masked positions
     weights = ops.cast(drop_out(probabilities) if drop_out else probabilities, value.dtype)
-    return ops.einsum("bnft,bnth->bnfh", weights, value), probabilities
+    return ops.matmul(weights, value), probabilities
 
 
 class Intermediate(EncoderLayer):

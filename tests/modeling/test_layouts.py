@@ -1,4 +1,6 @@
-"""Without padding, or the last layer only at [CLS]: same results."""
+"""Without padding, the last layer only at [CLS], or local attention in blocks: same results."""
+
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,18 +17,21 @@ from tests.conftest import slow
 TOLERANCE = 1e-6
 
 
-KINDS = [BertConfig, *slow(MPNetConfig, DebertaConfig, ModernBertConfig)]
+KINDS = {
+    "bert": (BertConfig, {"type_vocab_size": 2}),
+    "mpnet": (MPNetConfig, {}),
+    "deberta": (DebertaConfig, {"position_buckets": 6}),
+    "modernbert": (ModernBertConfig, {"local_attention": 4, "classifier_pooling": "mean"}),
+    "in blocks": (ModernBertConfig, {"local_attention": 2}),
+    "in blocks, left to right": (ModernBertConfig, {"local_attention": 3, "attention_direction": "left_to_right"}),
+}
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=["bert", "mpnet", "deberta", "modernbert"])
+@pytest.fixture(scope="module", params=["bert", *slow(*[*KINDS][1:])])
 def encoders(request):
     """Encoders with the same random weights: with padding and without."""
-    own = {
-        BertConfig: {"type_vocab_size": 2},
-        DebertaConfig: {"position_buckets": 6},
-        ModernBertConfig: {"local_attention": 4, "classifier_pooling": "mean"},
-    }.get(request.param, {})
-    config = request.param(
+    config_class, own = KINDS[request.param]
+    config = config_class(
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
         max_position_embeddings=20, **own,
     )  # fmt: skip
@@ -36,7 +41,9 @@ def encoders(request):
         values = rng.normal(0, 0.3, variables[0].shape)
         for variable in variables:
             variable.assign(values)
-    return made
+    # Then texts of more than six positions are long.
+    with mock.patch("official_bert.modeling.modernbert._SMALLEST_BLOCK", 1):
+        yield made
 
 
 MASKS = {
@@ -66,6 +73,25 @@ def test_tokens_are_what_they_are_with_padding(encoders, mask):
         np.testing.assert_allclose(encoder.pool(*inputs), expected["pooled_output"], atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("encoders", slow("in blocks", "in blocks, left to right"), indirect=True)
+def test_blocks_give_what_all_pairs_of_positions_give(encoders, monkeypatch):
+    padded, unpadded = encoders
+    compiled = tf.function(lambda *given: (unpadded(*given), unpadded.pool(*given)), reduce_retracing=True)
+    for length in (3, 7, 12, 20):  # compiled for the first, and for any
+        ids = np.random.default_rng(3).integers(0, 50, [3, length])
+        mask = (np.arange(length) < [[length], [length - 2], [2]]).astype(np.int32)
+        found = [(padded(ids, mask), padded.pool(ids, mask)), compiled(ids, mask)]
+        with monkeypatch.context() as patch:
+            patch.setattr(padded.transformer, "needs_probabilities", True)
+            expected = padded(ids, mask)
+        for outputs, pooled in found:
+            ranks = [len(layer.shape) for layer in outputs["attention_probabilities"]]
+            assert ranks == [4, 5, 5] or length == 3
+            sequences = outputs["sequence_output"][mask == 1]
+            np.testing.assert_allclose(sequences, expected["sequence_output"][mask == 1], atol=1e-5)
+            np.testing.assert_allclose(pooled, expected["pooled_output"], atol=1e-5)
+
+
 def test_a_sequence_without_any_token_does_not_disturb_the_others(encoders):
     padded, unpadded = encoders
     ids, mask = np.full([3, 4], 7), np.array([[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]])
@@ -92,8 +118,9 @@ def test_padding_is_left_out(encoders):
     assert layout.pack(tf.zeros([4, 12, 6])).shape == (27, 6)
 
 
-def test_attention_is_as_long_as_the_longest_sequence(encoders):
+def test_attention_is_as_long_as_the_longest_sequence(encoders, monkeypatch):
     _, unpadded = encoders
+    monkeypatch.setattr(unpadded.transformer, "needs_probabilities", True)
     mask = np.array(MASKS["longer padding"])
     probabilities = unpadded(np.full(mask.shape, 7), mask)["attention_probabilities"]
     assert {tuple(layer.shape) for layer in probabilities} == {(3, 3, 7, 7)}

@@ -20,11 +20,10 @@ from official_bert.config.bert_config import LORA, LORA_SCALE, BertConfig, check
 from official_bert.families.bert import GENERATOR, GENERATOR_HEAD, ElectraConfig
 from official_bert.families.family import check_kind
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_arrays
 
 _CONFIG_FILE = "bert_config.json"
 _CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
-_NAMES_SHOWN = 5
 _FIRST_QUERY = "encoder/layer_0/attention/self/query/bias"
 
 # A model's variables, whose paths are their names in a checkpoint, or variables by name, such as the optimizer's.
@@ -170,17 +169,18 @@ def check_fits(
     named, shapes = _by_name(groups), reader.shapes
     missing = [name for name in named if name not in shapes]
     required_missing = [name for name in missing if required is None or required(name)]
+    matched = [name for name in named if name in shapes]
+    wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
+    sizes = format_arrays(f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong)
     if required_missing:
         check_kind(reader.name, required_missing, shapes)
-        advice = _advice(required_missing, named, shapes)
-        raise UserError(f"{reader.name} lacks {_some(required_missing)}: {reader.weights.lacking or advice}")
+        advice = reader.weights.lacking or _advice(required_missing, named, shapes)
+        more = f", and {sizes}" if wrong else ""
+        raise UserError(f"{reader.name} lacks {format_arrays(required_missing)}{more}: {advice}")
     for part, (what, head) in _PARTS_OF_HEADS.items():
         if required is None and any(part in name for name in shapes) and not any(part in name for name in named):
             raise UserError(f"{reader.name} has {what}; give head={head}, as in training")
-    matched = [name for name in named if name in shapes]
-    wrong = [name for name in matched if shapes[name] != tuple(named[name].shape)]
     if wrong:
-        sizes = _some([f"{name} is {list(shapes[name])} there and {list(named[name].shape)} here" for name in wrong])
         is_generator = any(name.startswith((GENERATOR, GENERATOR_HEAD)) for name in wrong)
         is_encoder = any(name.startswith("bert/") or is_training_state(name, named) for name in wrong)
         is_head = not (is_generator or is_encoder)
@@ -230,11 +230,6 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
             "new output_dir"
         )
     return "its training state was stripped; give it as init_checkpoint of a new output_dir"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
 
 
 def open_pretrained(

@@ -30,7 +30,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
 from official_bert.families.family import HuggingFace, Rule, check_kind, with_prefix
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError, format_names
+from official_bert.support.errors import UserError, format_arrays, format_names
 from official_bert.support.text_files import check_json
 
 WEIGHTS_FILE = HF_WEIGHTS[0]
@@ -163,33 +163,26 @@ def _renamed(
     arrays: Mapping[str, np.ndarray | StoredArray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
 ) -> Weights:
     rules_of_parts = {part: rules_of_layers(patterns, config) for part, patterns in rules.items()}
-    unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
-    if unknown:
-        raise UserError(
-            f"{source} contains {unknown[0]} ({len(unknown)} unknown arrays), which {_described(config)} does not "
-            "have; is it the right model config?"
-        )
-    known_sizes = sizes_of(config)
-    weights = Weights({}, [])
+    known_sizes, weights = sizes_of(config), Weights({}, [])
+    misfits: dict[str, list[str]] = {"missing": [], "unknown": [], "other shapes": []}
+    misfits["unknown"] += sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
     for part, part_rules in rules_of_parts.items():
-        missing = [rule.source for rule in part_rules if rule.source not in arrays]
-        if len(missing) == len(part_rules) and part != "encoder":
+        if part != "encoder" and not any(rule.source in arrays for rule in part_rules):
             continue
-        if missing:
-            raise UserError(
-                f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all); is it complete, and is "
-                "it the right model config?"
-            )
         weights.parts.append(part)
         for rule in part_rules:
-            array = arrays[rule.source]
-            if not fits(array.shape, rule.shape, known_sizes):
+            if (array := arrays.get(rule.source)) is None:
+                misfits["missing"].append(rule.source)
+            elif fits(array.shape, rule.shape, known_sizes):
+                weights.arrays[rule.target] = array.T if rule.is_transposed else array
+            else:
                 required = ", ".join(str(known_sizes.get(letter, letter)) for letter in rule.shape)
-                raise UserError(
-                    f"{source}: {rule.source} has the shape {list(array.shape)}, but the model config requires "
-                    f"[{required}]; is it the right model config?"
-                )
-            weights.arrays[rule.target] = array.T if rule.is_transposed else array
+                misfits["other shapes"].append(f"{rule.source} is {list(array.shape)} there and [{required}] here")
+    if any(misfits.values()):
+        listed = "; ".join(f"{kind}: {format_arrays(names)}" for kind, names in misfits.items() if names)
+        raise UserError(
+            f"{source} does not fit {_described(config)}: {listed}; is it complete, and is it the right model config?"
+        )
     return weights
 
 

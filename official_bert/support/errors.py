@@ -12,6 +12,8 @@ from types import ModuleType
 _MOST_NAMES_LISTED = 20
 # Lines that name the nodes of a graph and the Python code that made them.
 _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "  File ", "    ", "\t")
+_MOST_ARRAYS_LISTED = 100
+_NUMBER = re.compile(r"(?<=[._])\d+(?=[./])")  # of a layer, in the name of an array
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")  # except tab
 
 
@@ -36,6 +38,20 @@ def format_names(names: Iterable[str]) -> str:
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
+
+
+def format_arrays(names: Iterable[str]) -> str:
+    """Format the names of arrays for a message: all of them, but those of several layers once.
+
+    >>> format_arrays(["layer.0.bias", "layer.1.bias", "norm.bias"])
+    'layer.*.bias (2), norm.bias'
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_NUMBER.sub("*", name), []).append(name)
+    shown = [f"{pattern} ({len(group)})" if len(group) > 1 else group[0] for pattern, group in groups.items()]
+    hidden = len(shown) - _MOST_ARRAYS_LISTED
+    return ", ".join(shown[:_MOST_ARRAYS_LISTED]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def pluralize(number: int, noun: str) -> str:

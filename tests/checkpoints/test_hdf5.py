@@ -106,8 +106,8 @@ WORDS = "mlm___cls/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weig
         (WORDS, np.ones([33, 12]), f"tf_model.h5: {WORDS} differs from another bert/embeddings/word_embeddings/weight"),
         (WORDS, np.array([b"a"] * 9, h5py.string_dtype()), f"{WORDS} has elements of variable length"),
         (WORDS, np.ones([2, 2], np.int32), f"{WORDS} contains int32, not floating-point"),
-        ("dense/model/dense/kernel:0", np.ones([2, 3]), "contains dense.weight .1 unknown arrays"),
-        ("dense", np.ones([2, 3]), "contains dense .1 unknown arrays"),
+        ("dense/model/dense/kernel:0", np.ones([2, 3]), "unknown: dense.weight;"),
+        ("dense", np.ones([2, 3]), "unknown: dense;"),
     ],
 )
 def test_a_misfit_is_named(place, array, message, tmp_path):

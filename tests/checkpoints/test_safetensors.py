@@ -1,6 +1,7 @@
 """Hugging Face weights: names, layout, files, and every possible defect. PyTorch is not needed."""
 
 import json
+import re
 import struct
 
 import numpy as np
@@ -119,48 +120,49 @@ class TestMisfits:
 
     @pytest.mark.parametrize("name", ["bert.encoder.layer.2.output.dense.weight", "my.bert.pooler.dense.weight"])
     def test_an_unknown_tensor_is_named(self, arrays, name):
-        with pytest.raises(
-            UserError, match=f"folder contains {name} .1 unknown arrays.*num_hidden_layers=2 does not have"
-        ):
+        with pytest.raises(UserError, match=f"folder does not fit a BERT with num_hidden_layers=2: unknown: {name};"):
             from_hf(arrays | {name: np.zeros([D], np.float32)}, CONFIG, "folder")
 
     @pytest.mark.parametrize(
-        ("name", "part"),
-        [
-            ("bert.encoder.layer.1.attention.self.key.bias", "encoder"),
-            ("bert.pooler.dense.bias", "pooler"),
-            ("cls.predictions.bias", "masked-LM head"),
-        ],
+        "name", ["bert.encoder.layer.1.attention.self.key.bias", "bert.pooler.dense.bias", "cls.predictions.bias"]
     )
-    def test_a_missing_tensor_is_named(self, arrays, name, part):
-        with pytest.raises(UserError, match=f"folder lacks {name} of the {part} .1 missing in all"):
+    def test_a_missing_tensor_is_named(self, arrays, name):
+        with pytest.raises(UserError, match=f"folder does not fit .*: missing: {name}; is it complete"):
             from_hf(without(arrays, name), CONFIG, "folder")
+
+    def test_all_misfits_are_named_at_once(self, arrays):
+        given = without(arrays, "bert.encoder.layer.0.output.dense.weight", "bert.encoder.layer.1.output.dense.weight")
+        given |= {"a": np.zeros(1), "b": np.zeros(1), "bert.embeddings.LayerNorm.bias": np.zeros([D + 1])}
+        message = (
+            "missing: bert.encoder.layer.*.output.dense.weight (2); unknown: a, b; other shapes: "
+            "bert.embeddings.LayerNorm.bias is [5] there and [4] here; is it"
+        )
+        with pytest.raises(UserError, match=re.escape(message)):
+            from_hf(given, CONFIG, "folder")
 
     @pytest.mark.parametrize(
         ("name", "shape", "expected"),
         [
-            ("bert.encoder.layer.0.intermediate.dense.weight", [D, I], r"\[4, 6\], .* \[6, 4\]"),
-            ("cls.predictions.bias", [1, V], r"\[1, 11\], .* \[11\]"),
-            ("cls.seq_relationship.weight", [3, D], r"\[3, 4\], .* \[2, 4\]"),
+            ("bert.encoder.layer.0.intermediate.dense.weight", [D, I], r"\[4, 6\] there and \[6, 4\]"),
+            ("cls.predictions.bias", [1, V], r"\[1, 11\] there and \[11\]"),
+            ("cls.seq_relationship.weight", [3, D], r"\[3, 4\] there and \[2, 4\]"),
         ],
     )
     def test_another_shape_is_refused_with_both(self, arrays, name, shape, expected):
-        with pytest.raises(UserError, match=f"folder: {name} has the shape {expected}"):
+        with pytest.raises(UserError, match=f"other shapes: {name} is {expected} here; is it"):
             from_hf(arrays | {name: np.zeros(shape, np.float32)}, CONFIG, "folder")
 
     def test_weights_and_bias_have_as_many_classes(self, arrays):
         head = {"classifier.weight": np.zeros([3, D], np.float32), "classifier.bias": np.zeros([2], np.float32)}
-        with pytest.raises(
-            UserError, match=r"classifier\.bias has the shape \[2\], but the model config requires \[3\]"
-        ):
+        with pytest.raises(UserError, match=r"classifier\.bias is \[2\] there and \[3\] here"):
             from_hf(without(arrays, "cls") | head, CONFIG, "folder")
 
     def test_checkpoints_are_checked_alike(self, arrays):
         ours = from_hf(arrays, CONFIG, "folder").arrays
         kernel = "bert/encoder/layer_0/intermediate/dense/kernel"
-        with pytest.raises(UserError, match=rf"ckpt: {kernel} has the shape \[6, 4\], .* \[4, 6\]"):
+        with pytest.raises(UserError, match=rf"other shapes: {kernel} is \[6, 4\] there and \[4, 6\] here"):
             to_hf(ours | {kernel: ours[kernel].T}, CONFIG, "ckpt")
-        with pytest.raises(UserError, match="ckpt contains bert/extra"):
+        with pytest.raises(UserError, match="unknown: bert/extra;"):
             to_hf(ours | {"bert/extra": ours[kernel]}, CONFIG, "ckpt")
 
     def test_heads_that_no_class_has_together_are_refused(self, arrays):

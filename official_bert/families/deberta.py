@@ -81,6 +81,7 @@ class _Keys(HuggingFace):
 
 _KINDS = ["p2c", "c2p"]
 _CLASSIFIER_POOLER = dense("bert/pooler/dense", "pooler.dense", "DD")
+_DETECTOR = "discriminator's head"
 # What is supported, and the meaning of missing keys, in which it is something else.
 _SUPPORTED = {
     "relative_attention": True,
@@ -99,6 +100,7 @@ DEBERTA_FAMILY = Family(
     tokenizer=lambda: lazy.DebertaTokenizer,
     parts=lambda: {"embeddings": lazy.WordEmbeddings, "stack": lazy.DisentangledStack},
     pooler_activation="gelu_erf",  # activation of the classifier's projection
+    detects_beside_first=True,
     hugging_face=_Keys(
         defaults={
             **_MISSING,
@@ -135,13 +137,20 @@ DEBERTA_FAMILY = Family(
             "masked-LM head": masked_lm_head(
                 "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
             ),
+            # Of version 3's pretraining; no class in `transformers` has it. Source: microsoft/DeBERTa,
+            # `replaced_token_detection_model.py`.
+            _DETECTOR: (
+                *layer_norm("discriminator_predictions/LayerNorm", "mask_predictions.LayerNorm"),
+                *dense("discriminator_predictions/dense", "mask_predictions.dense", "DD"),
+                *dense("discriminator_predictions/dense_1", "mask_predictions.classifier", "D1"),
+            ),
             **task_heads(),
         },
         poolers=dict.fromkeys(("classifier", "multiple-choice head"), _CLASSIFIER_POOLER),
         left_out=("bert/pooler/", "cls/seq_relationship/"),
-        # The second is the discriminator's head of version 3.
-        ignored=("deberta.embeddings.position_embeddings.", "mask_predictions."),
+        ignored=("deberta.embeddings.position_embeddings.",),
         other_names={
+            "mask_predictions.classifer.": "mask_predictions.classifier.",
             "lm_predictions.lm_head.bias": "cls.predictions.bias",
             "lm_predictions.lm_head.": "cls.predictions.transform.",
         },
@@ -149,6 +158,10 @@ DEBERTA_FAMILY = Family(
             "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        architectures=architectures("DebertaV2"),
+        architectures={
+            **architectures("DebertaV2"),
+            (_DETECTOR,): "DebertaV2Model",
+            ("masked-LM head", _DETECTOR): "DebertaV2ForMaskedLM",
+        },
     ),
 )

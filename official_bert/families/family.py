@@ -49,6 +49,8 @@ class Family:
     pooler_activation: str = "tanh"  # activation after the pooler's projection, one of `ACTIVATION_NAMES` of the config
     # whether all heads read what the pooler makes of a position, instead of the position itself
     heads_read_pooler: bool = False
+    # whether the head that detects replaced tokens reads a position together with the first one, and normalizes the sum
+    detects_beside_first: bool = False
     # activation after the masked-LM head's projection; None for that of the layers
     masked_lm_activation: str | None = None
     # prefixes of variable names in released TensorFlow 1 checkpoints, each with its prefix here

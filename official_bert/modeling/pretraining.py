@@ -82,9 +82,9 @@ class PretrainingModel(EncoderModel):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class ReplacedTokenModel(EncoderModel):
-    """Encoder and the head of ELECTRA's discriminator, which detects replaced tokens.
+    """Encoder and the head of the discriminator of ELECTRA or DeBERTa-v3, which detects replaced tokens.
 
-    Source: Clark et al., 2020, section 2.
+    Source: Clark et al., 2020, section 2; microsoft/DeBERTa, `replaced_token_detection_model.py`.
     """
 
     def __init__(self, encoder: BertEncoder, *, name: str = "replaced_token", **kwargs: Any):
@@ -97,9 +97,12 @@ class ReplacedTokenModel(EncoderModel):
         """
         super().__init__(encoder, name=name, **kwargs)
         config, width = encoder.config, encoder.config.hidden_size
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy) if config.family.detects_beside_first else None
         self.dense = dense(width, config, dtype=self.dtype_policy, activation=ACTIVATIONS[config.hidden_act])
         self.prediction = dense(1, config, dtype=keras.DTypePolicy("float32"), name="dense_1")
         with keras.name_scope("discriminator_predictions"):
+            if self.layer_norm is not None:
+                self.layer_norm.build((None, None, width))
             self.dense.build((None, None, width))
             self.prediction.build((None, None, width))
         self.build_for_any_length()
@@ -117,7 +120,8 @@ class ReplacedTokenModel(EncoderModel):
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training: bool = False) -> Any:
         """See `EncoderModel.from_encoded`."""
-        return self.prediction(self.dense(encoded["sequence_output"]))[..., 0]
+        x = encoded["sequence_output"]
+        return self.prediction(self.dense(x if self.layer_norm is None else self.layer_norm(x + x[:, :1])))[..., 0]
 
 
 @keras.saving.register_keras_serializable(package="official_bert")

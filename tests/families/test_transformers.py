@@ -145,15 +145,29 @@ def test_a_round_trip_gives_the_same_arrays(case):
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_tensors_that_no_class_uses_are_ignored(tmp_path):
-    """The released DeBERTas have a discriminator's head, and embeddings of positions that have no effect."""
+def test_released_debertas_have_tensors_that_no_class_has(tmp_path):
+    """They have a discriminator's head, and embeddings of positions that have no effect."""
     folder = shutil.copytree(GOLDEN / "deberta-v2" / "ForMaskedLM", tmp_path, dirs_exist_ok=True)
     config = BertConfig.from_json_file(str(folder / "config.json"))
     before, arrays = read_model(str(folder), config), safetensors.numpy.load_file(folder / "model.safetensors")
-    more = dict.fromkeys(("mask_predictions.dense.bias", "deberta.embeddings.position_embeddings.weight"), np.ones(12))
+    rng = np.random.default_rng(1)
+    shapes = {"LayerNorm.weight": [12], "LayerNorm.bias": [12], "dense.weight": [12, 12], "dense.bias": [12]}
+    shapes |= {"classifier.weight": [1, 12], "classifier.bias": [1]}
+    head = {f"mask_predictions.{name}": rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    more = head | {"deberta.embeddings.position_embeddings.weight": np.ones(12)}
     safetensors.numpy.save_file(arrays | more, folder / "model.safetensors")
     after = read_model(str(folder), config)
-    assert after.parts == before.parts == ["encoder", "masked-LM head"] and after.arrays.keys() == before.arrays.keys()
+    assert after.parts == [*before.parts, "discriminator's head"] == ["encoder", "masked-LM head", after.parts[2]]
+    written = to_hf(after.arrays, config, "checkpoint")
+    assert written.architecture == "DebertaV2ForMaskedLM" and written.arrays.keys() == read_folder(folder, config).keys()
+
+    model, ids = ReplacedTokenModel.from_checkpoint(str(folder)), np.array([[5, 9, 3, 2], [8, 7, 6, 4]])
+    x = np.array(model.encoder(ids)["sequence_output"])
+    x += x[:, :1]
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + config.layer_norm_eps)
+    norm, norm_bias, dense, dense_bias, output, output_bias = head.values()
+    x = np.array(keras.activations.gelu((x * norm + norm_bias) @ dense.T + dense_bias, approximate=False))
+    np.testing.assert_allclose(model(ids), (x @ output.T + output_bias)[..., 0], atol=1e-5)
 
 
 def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 import sentencepiece
 import tokenizers
 
+import official_bert
 from official_bert import BertConfig, BertEncoder, DatasetTokenizer, FullTokenizer, load_tokenizer
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import from_hf, write_file
@@ -22,9 +23,10 @@ from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
 from official_bert.training.run_folder import read_labels
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights
-from tests.conftest import GOLDEN, ROOT, run_here, slow
+from tests.conftest import GOLDEN, ROOT, run_here, run_script, slow
 from tests.tokenization.bpe_models import modernbert_json
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
+from tests.training.short_runs import runs_of_all_tasks
 
 WORDS, SHARED, MODELS = json.loads((ROOT / "tests" / "families" / "published_models.json").read_text()).values()
 EXTRAS = {
@@ -175,6 +177,22 @@ def test_the_programs_of_the_page_run(program, vocabularies, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     exec(f"from official_bert import Predictor\n{program}", {})
     assert capsys.readouterr().out.strip() not in ("", "[]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["tagging", "question answering"])
+@pytest.mark.parametrize("name", ["microsoft/deberta-v3-base", "answerdotai/ModernBERT-base"])
+def test_tags_and_answers_are_learnt_from_a_folder(name, task, vocabularies, tmp_path):
+    (tmp_path / "model").mkdir()
+    publish(tmp_path / "model", name, vocabularies)
+    script, flags = runs_of_all_tasks(tmp_path, {"init_checkpoint": str(tmp_path / "model")}, "", "")[task]
+    del flags["vocab_file"]
+    export = {"export_dir": str(tmp_path / "export"), "export_format": "tflite"}
+    result = run_script(script, **flags, output_dir=str(tmp_path / "run"), do_export=True, **export)
+    assert not result.code, result
+    given = [("what was it", "the rain broken quay")] if task == "question answering" else ["the rain slept"]
+    answers = [official_bert.Predictor(str(tmp_path / folder))(given) for folder in ("run", "export")]
+    assert re.sub(r"(\.\d{4})\d*", r"\1", str(answers[0])) == re.sub(r"(\.\d{4})\d*", r"\1", str(answers[1]))
 
 
 def test_the_page_has_a_program_for_each_family():

@@ -15,13 +15,13 @@ from official_bert.families.bert import XLM_ROBERTA as XLM_ROBERTA
 from official_bert.families.deberta import DEBERTA_FAMILY as DEBERTA_FAMILY
 from official_bert.families.modernbert import MODERNBERT_FAMILY as MODERNBERT_FAMILY
 from official_bert.families.mpnet import MPNET_FAMILY as MPNET_FAMILY
+from official_bert.modeling.albert import SharedStack as SharedStack
 from official_bert.modeling.deberta import DisentangledStack as DisentangledStack
 from official_bert.modeling.encoder import RobertaEmbeddings as RobertaEmbeddings
 from official_bert.modeling.encoder import WordEmbeddings as WordEmbeddings
 from official_bert.modeling.modernbert import PredictionHead as PredictionHead
 from official_bert.modeling.modernbert import RotaryStack as RotaryStack
-from official_bert.modeling.transformer import RelativeStack as RelativeStack
-from official_bert.modeling.transformer import SharedStack as SharedStack
+from official_bert.modeling.mpnet import RelativeStack as RelativeStack
 from official_bert.tokenization.bpe_tokenizer import BpeTokenizer as BpeTokenizer
 from official_bert.tokenization.full_tokenizer import FullTokenizer as FullTokenizer
 from official_bert.tokenization.graph_operations import PythonTokenizer as PythonTokenizer

@@ -1,6 +1,6 @@
 """ALBERT: layers that share weights, and embeddings that are narrower than the layers.
 
-The layers are in `modeling/transformer.py`. Variables are named as in the checkpoints of google-research/albert.
+The layers are in `modeling/albert.py`. Variables are named as in the checkpoints of google-research/albert.
 """
 
 import dataclasses

@@ -25,6 +25,7 @@ RUNS = {
     "training_step": (("--shapes=1x64", "--rounds=1", "--steps=1", "--backends"), (), "Libraries: "),
     "roofline": (("--shapes=1x64", "--rounds=1"), (), "Roofline: "),
     "memory": (("parts", "--sides=2", "--length=16"), (), "A training step of pairs"),
+    "long_texts": (("--lengths=300", "--num_heads=1"), PEERS, "ModernBERT of 3 layers"),
     "serving_load": (("--connections=2", "--seconds=1", "--num_layers=1", "--hidden_size=64", *TEXT), (), "2 conn"),
     "export_precision": (("--rounds=1", "--exports", "{version}", "{version}", *MRPC), (), "Export precision: "),
     "gpu_training_step": (("--preset=tiny",), (), "Training step on "),

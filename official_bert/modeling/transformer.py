@@ -336,16 +336,7 @@ class SelfAttention(EncoderLayer):
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
     def attend(self, query, key, value, bias, *, layout, training):
-        """Compute attention of heads, in some families with scores that also depend on distances.
-
-        Args:
-          query, key, value: float [B, N, F, H] and [B, N, T, H].
-          bias: float [B, 1 or N, 1 or F, T], or that of the family's stack.
-          layout, training: see `call`.
-
-        Returns:
-          The context, float [B, N, F, H], and the probabilities or None.
-        """
+        """Compute attention of heads, float [B, N, F or T, H]; overridden by families whose scores have distances."""
         # Dropout hides whole positions from others here, which is unusual, but the original Transformer does it too.
         drop_out = (lambda x: self.dropout(x, training=True)) if training and self.dropout.rate else None
         return layout.attend(query, key, value, bias, drop_out)

@@ -34,6 +34,10 @@ RUNS = {
     "tokenization": (TEXT, ("nanotoken",), "Tok"),
     "finetuning": ((*MRPC, "--model={hf}", "--num_train_epochs=1", "--num_seeds=1"), (*PEERS, "accelerate"), ""),
     "serving": ((*MRPC, "--hf_dir={hf}", "--rounds=1", "--num_pairs=2"), (*PEERS, "onnxscript", "ai_edge_litert"), ""),
+    "few_labels": (
+        (f"--data_dir={ROOT / 'data' / 'demo_reviews'}", "--init_checkpoint={hf}", "--sizes", "4", "--num_seeds=1"), (),
+        "  4 per class, seed 1: {'recipe': ",
+    ),
     "sentence_vectors": (("--hf_dir={hf}", "--mrpc_file={folder}/train.tsv", "--max_texts=8"), PEERS, ""),
     "sentence_encoders": (
         ("--task=squad", "--data_dir={folder}", "--init_checkpoint={hf}", "--num_seeds=1", "--max_seq_length=32"),
@@ -41,8 +45,8 @@ RUNS = {
     ),
 }  # fmt: skip
 OF_MINUTES = {
-    "gpu_training_step", "gpu_pretraining", "memory", "real_sizes", "roofline", "serving_load", "start_up",
-    "training_step",
+    "few_labels", "gpu_training_step", "gpu_pretraining", "memory", "real_sizes", "roofline", "serving_load",
+    "start_up", "training_step",
 }  # fmt: skip
 ELSEWHERE = {"common", "answer_alignment", "summary"}  # test_many_scripts.py, test_docs.py
 

@@ -62,6 +62,7 @@ RECORDS_OF = {
     "pretraining_phase2.flags": "pretraining_data_512.flags", "domain.flags": "whole_word_data.flags",
     "roberta.flags": "roberta_data.flags", "electra_small.flags": "electra_data.flags",
     "electra_hour.flags": "electra_data.flags", "electra_hour_512.flags": "roberta_data.flags",
+    "few_labels.flags": "few_labels_encoder.flags",
 }  # fmt: skip
 # Three steps instead of days, and batch sizes for the toys.
 AT_TOY_SIZE = {
@@ -70,6 +71,7 @@ AT_TOY_SIZE = {
     "run_classifier": {"train_batch_size": 16, "num_train_epochs": 1},
     "run_squad": {"train_batch_size": 4, "num_train_epochs": 1},
     "run_ner": {"train_batch_size": 64, "num_train_epochs": 1},
+    "run_sentence_encoder": {"train_batch_size": 64, "num_train_epochs": 1},
 }
 
 
@@ -94,6 +96,8 @@ def test_a_recipe_runs(name, paths, tmp_path, forked_children):
     if name.startswith("electra"):
         own["PHASE1"] = paths["folder"] / "electra"
     own["DATA"] = paths["folder"] / DATA[name] if name in DATA else ROOT / "data" / "demo_tagging"
+    if name == "few_labels.flags":
+        own |= {"ENCODER": tmp_path / "encoder", "DATA": ROOT / "data" / "demo_reviews"}
     if name in RECORDS_OF:
         run(RECORDS_OF[name], dict(own, RECORDS=tmp_path / "records"))
         own["RECORDS"] = f"{tmp_path}/records*-of-*"

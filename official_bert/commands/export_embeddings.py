@@ -1,5 +1,6 @@
 """`export_embeddings`: export an encoder as a model that maps texts to vectors."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -7,7 +8,7 @@ from official_bert.commands.shared.models import ModelFiles, prepare_model
 from official_bert.config.poolings import HEAD, poolings_of
 from official_bert.config.sentence_modules import MODEL, NO_PROMPTS, SPLADE
 from official_bert.options.command import Command
-from official_bert.options.groups import ModelOptions, VectorOptions, VersionOptions, listed_pooling_help
+from official_bert.options.groups import FLOAT32, ModelOptions, VectorOptions, VersionOptions, listed_pooling_help
 from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.errors import UserError
 
@@ -28,6 +29,12 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         from_checkpoint=True,
         minimum=0,
         maximum=MAX_AXIS,
+    )
+    static: bool = option(
+        False,
+        "Export static vectors: the encoder computes one for each wordpiece, alone, and the vector of a text is their "
+        "weighted sum, of length 1; much faster, and less exact. --vector_size is then the number of principal "
+        "components, 256 by default.",
     )
     pooling: str | None = redeclared(
         VectorOptions,
@@ -59,7 +66,11 @@ class EmbeddingExportConfig(VectorOptions, VersionOptions, ModelOptions):
         if MODEL in self.poolings and self.poolings != [MODEL]:
             raise UserError(f"--pooling={self.pooling}: {MODEL} cannot be combined with other poolings")
         if SPLADE in self.poolings:
-            self.refuse("normalize", because=f"cannot be used with --pooling={SPLADE}")
+            self.refuse("normalize", "static", because=f"cannot be used with --pooling={SPLADE}")
+        if self.static:
+            self.refuse("normalize", "prefix", because="cannot be used with --static")
+            if self.export_precision == "bfloat16":
+                raise UserError("--export_precision=bfloat16 cannot be used with --static, whose table is in float32")
 
 
 def prepare(config: EmbeddingExportConfig) -> ModelFiles:
@@ -80,6 +91,17 @@ def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
 
 
 def _servable(trained: "TrainedModel") -> "SentenceServable":
+    from official_bert.tasks.sentence_encoder.static import static_servable
+
+    config: EmbeddingExportConfig = trained.config
+    if not config.static:
+        return _servable_of_encoder(trained)
+    of_wordpieces = dataclasses.replace(config, static=False, prefix="", vector_size=0, vector_types=FLOAT32)
+    servable = _servable_of_encoder(trained._replace(config=of_wordpieces))
+    return static_servable(servable, config.vector_size, config.listed_vector_types)
+
+
+def _servable_of_encoder(trained: "TrainedModel") -> "SentenceServable":
     from official_bert.checkpoints.loading import load, open_checkpoint
     from official_bert.checkpoints.locate import locate, model_folders
     from official_bert.modeling.encoder import create_encoder

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from official_bert.config.bert_config import TEXT_LENGTHS
+from official_bert.config.bert_config import TEXT_LENGTHS, BertConfig
 from official_bert.config.poolings import BM25, HEAD, poolings_of
 from official_bert.config.sentence_modules import LAYER_NORM, SPLADE_POOLINGS
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.pretraining import MaskedLmHead
-from official_bert.modeling.token_model import complete_inputs, unjoined_texts
+from official_bert.modeling.token_model import TokenModel, complete_inputs, unjoined_texts
 from official_bert.modeling.transformer import gelu_erf
 from official_bert.support.errors import UserError
 
@@ -140,11 +141,12 @@ class SentenceModel(EncoderModel):
         vectors = [self._pooled(encoded, inputs, pooling, prompt_length, training) for pooling in self.poolings]
         return ops.cast(ops.concatenate(vectors, axis=-1), "float32")
 
-    def after_pooling(self, vector: Any) -> Any:
-        """Apply the layers and normalization, and truncate: float32 [B, hidden size * K] to [B, D]."""
+    def after_pooling(self, vector: Any, *, normalize: bool = True) -> Any:
+        """Apply the layers and, if asked, normalization, and truncate: float32 [B, hidden size * K] to [B, D]."""
         layers = iter(self.head_layers)
         for layer in self._layers_after:
-            vector = next(layers)(vector) if layer else normalized(vector)
+            if layer or normalize:
+                vector = next(layers)(vector) if layer else normalized(vector)
         return vector[..., : self.width]
 
     def _pooled(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], pooling: str, first: int, training: bool):
@@ -163,6 +165,23 @@ class SentenceModel(EncoderModel):
             return layer_pooling.weighted_mean_over_positions(sequence, weights)
         features = layer_pooling.sequence_features(encoded["encoder_layers"], input_mask, pooling)  # [B, K, H]
         return ops.reshape(features, (-1, features.shape[1] * features.shape[2]))
+
+
+class StaticEncoder(TokenModel):
+    """A table with a vector of each wordpiece, in place of an encoder; Keras cannot save it."""
+
+    transformer = None
+
+    def __init__(self, config: BertConfig, table: np.ndarray):
+        """Create the variable, float32 [V, D]."""
+        super().__init__(name="static")
+        self.config = config
+        self.table = keras.Variable(table, name="vectors", trainable=False)
+
+    def call(self, input_ids: Any, input_mask: Any = None, segment_ids: Any = None, training: bool = False) -> Any:
+        """Return `sequence_output`, float32 [B, S, D]."""
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
+        return {"sequence_output": ops.take(self.table, inputs.input_ids, axis=0)}
 
 
 class SentenceGroupModel(EncoderModel):

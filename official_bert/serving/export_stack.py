@@ -72,9 +72,9 @@ class _Vectors(NamedTuple):
     output_norm: tuple[np.ndarray, np.ndarray, float]  # scale and shift, [D] each, and epsilon
 
 
-def can_be_divided(stack: TransformerStack) -> bool:
+def can_be_divided(stack: TransformerStack | None) -> bool:
     """Return True if attention needs nothing but queries, keys, values and a bias that all layers share."""
-    return type(stack.layers[0].attention.self_attention) is SelfAttention
+    return stack is not None and type(stack.layers[0].attention.self_attention) is SelfAttention
 
 
 class ExportStack:

@@ -291,6 +291,27 @@ def test_queries_of_inference_free_splade_are_searched_and_served(router_folder,
             assert dict(zip(ids[places], values[places], strict=True)) == pytest.approx(row)
 
 
+@pytest.mark.slow
+def test_static_vectors_are_those_of_model2vec(sparse_folder, tmp_path):
+    # Dot products of the vectors of model2vec 0.10: distill(FOLDERS / "dense", pca_dims=4, quantize_to="float32").
+    texts = ["the harbour slept", "", "the quiet harbour woke woke", "slept unknown", "unknown"]
+    expected = np.zeros((5, 5))
+    rows = [0, 2, 3]
+    expected[np.ix_(rows, rows)] = [[1, -0.66204, 0.82452], [-0.66204, 1, -0.87277], [0.82452, -0.87277, 1]]
+    given = {"static": True, "pooling": "mean", "vector_size": 4, "vector_types": "int8"}
+    version = exported(FOLDERS / "dense", tmp_path / "serving", **given)
+    vectors = Predictor(version).embed(texts)
+    np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-4)
+    for folder, given, message in (
+        (FOLDERS / "dense", {"vector_size": 6}, "vector_size=6 exceeds the 5 components"),
+        (FOLDERS / "dense", {"prefix": "query: "}, "--prefix cannot be used with --static"),
+        (FOLDERS / "dense", {"export_precision": "bfloat16"}, "bfloat16 cannot be used with --static"),
+        (sparse_folder, {}, "static vectors are computed from dense vectors"),
+    ):
+        with prints_error(message):
+            exported(folder, tmp_path / "none", static=True, **given)
+
+
 @pytest.mark.endurance
 def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
     texts, _ = golden("older")

@@ -41,6 +41,7 @@ from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.sentence_encoder.reader import SPARSE_VECTORS
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
+from official_bert.tasks.sentence_encoder.static import static_servable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tasks.tagging.task import scheme_transitions
 from official_bert.tokenization import FullTokenizer
@@ -118,6 +119,8 @@ def servable_of(task, encoder, tokenizer):
         model = SentenceModel(encoder, poolings=poolings, layers_after=["LayerNorm", (13, "gelu_erf"), None])
         options = {"vector_types": ("int8", "binary"), "prompts": Prompts({}, "the", are_pooled=False)}
         return SentenceServable(model, **common, max_seq_length=24, **options)
+    if task == "static":
+        return static_servable(SentenceServable(SentenceModel(encoder), **common, max_seq_length=24), 8)
     if task == "sparse":
         model = SentenceModel(encoder, poolings=["splade"])
         return SentenceServable(model, **common, max_seq_length=24)
@@ -168,6 +171,7 @@ MODELS = {
     "sentences": AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
     "pretraining": MPNetConfig(**{**CONFIG.to_dict(), "type_vocab_size": 0}),
     "windows": ElectraConfig(**{**CONFIG.to_dict(), "embedding_size": 16}),
+    "static": CONFIG,
 }
 
 

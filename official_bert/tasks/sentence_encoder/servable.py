@@ -52,13 +52,16 @@ class SentenceServable(Servable):
         tokenizer.check_prefix(prefix, max_seq_length)
         if not model.is_sparse:
             self.described_signatures = (*self.described_signatures, TOKEN_VECTORS)
-        self.width, self._is_sparse = size or model.width, model.is_sparse
+        self.width, self.is_sparse = size or model.width, model.is_sparse
         self._vector_types = tuple(vector_types)
         if query_weights is not None:
             self._arrays = lambda: {QUERY_WEIGHTS: query_weights}
         unpooled = (
             1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0
         )  # positions, with [CLS]
+        self._unnormalized = lambda inputs: model.after_pooling(
+            model.pooled(model.encoder(inputs, training=False), inputs), normalize=False
+        )
         self._pooled = lambda encoded, inputs: model.after_pooling(model.pooled(encoded, inputs, unpooled))
         if unpooled:
             self._run_model = lambda inputs: self._pooled(model.encoder(inputs, training=False), inputs)
@@ -88,14 +91,14 @@ class SentenceServable(Servable):
         texts = tf.TensorSpec([None], tf.string)
         function = self.signature(TOKEN_VECTORS)
         self._variables = [*self._variables, *function.variables]
-        if self._is_sparse and self.reads_texts:
+        if self.is_sparse and self.reads_texts:
             signatures[SPARSE_VECTORS] = traced(self._sparse_vectors, self.text_names, texts)
         if self.arrays and self.reads_texts:
             signatures[SPARSE_QUERIES] = traced(self._sparse_queries, self.text_names, texts)
         return {**signatures, TOKEN_VECTORS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
-        of_texts = [(SPARSE_VECTORS, texts)] if self._is_sparse else []
+        of_texts = [(SPARSE_VECTORS, texts)] if self.is_sparse else []
         ids = self.tokenize(**texts)
         most = max(MOST_CELLS // (ids["input_ids"].shape[1] * self.bert_config.hidden_size), 1)  # of such rows
         return [(TOKEN_VECTORS, {name: values[:most] for name, values in ids.items()}), *of_texts]
@@ -125,11 +128,15 @@ class SentenceServable(Servable):
 
     def numbers(self, inputs: Tensors) -> Tensors:
         """Compute the same and the vectors of the tokens, unless the vectors are sparse, in one pass."""
-        if self._is_sparse:
+        if self.is_sparse:
             return super().numbers(inputs)
         encoded = self._run_encoder(inputs)
         of_tokens = tf.cast(encoded["sequence_output"], tf.float32)
         return {**self._outputs(self._pooled(encoded, inputs)), TOKEN_VECTORS: of_tokens}
+
+    def unnormalized(self, inputs: Tensors) -> tf.Tensor:
+        """Compute the vectors of whole texts, float32 [B, D], without normalization."""
+        return self._unnormalized(inputs)
 
     def _outputs(self, vectors: tf.Tensor) -> Tensors:
         vectors = vectors[:, : self.width]

@@ -114,7 +114,7 @@ def test_a_split_corpus_becomes_a_model_that_splits_texts(morphemes, tmp_path, m
     words = load_tokenizer(".", **text).split_text(context).split()
     run("create_pretraining_data", **corpus, output_file="records", **sizes)
     config = json.loads((model_dir / "bert_config.json").read_text())
-    config |= {"vocab_size": len(open("vocab.txt").readlines())}
+    config |= {"vocab_size": len(open("vocab.txt").readlines()), "num_hidden_layers": 1}
     config |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     model = {"bert_config_file": "bert_config.json", "output_dir": "pretrained"}

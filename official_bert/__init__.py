@@ -93,6 +93,7 @@ def __dir__() -> list[str]:
 
 
 _OF_KERAS = {name for name in _PUBLIC.values() if ".modeling." in name or name.endswith("optimization")}
+_IMPORTING_KERAS = ("official_bert.modeling.", "official_bert.optimization.")
 
 
 def _register_models() -> None:
@@ -119,7 +120,7 @@ class _KerasFinder:
 
             def execute_and_register(module: object) -> None:
                 execute(module)
-                if not any(name in sys.modules for name in _OF_KERAS):  # then one of them is importing Keras
+                if not any(name.startswith(_IMPORTING_KERAS) for name in sys.modules):  # one of them is importing it
                     _register_models()
 
             spec.loader.exec_module = execute_and_register

@@ -117,9 +117,9 @@ class Progress:
             tqdm.monitor_interval = 0  # no thread, which processes could not be forked beside
             scale = {"unit": f" {self._unit}", "unit_scale": self._unit == "bytes", "smoothing": 0}
             self._bar = tqdm(desc=self._label, total=self._total, initial=self._done, dynamic_ncols=True, **scale)
-        self._bar.n, (self._bar.initial, measured_from) = self._done, self._measured_from
-        self._bar.last_print_t = time.time()
-        self._bar.start_t = self._bar.last_print_t - (time.monotonic() - measured_from)
+            self._bar._time = time.monotonic  # its own clock may be set while it runs
+        self._bar.n, (self._bar.initial, self._bar.start_t) = self._done, self._measured_from
+        self._bar.last_print_t = time.monotonic()
         self._bar.set_postfix_str(", ".join(self._details[:2]))  # the log lines have all
 
 

@@ -23,7 +23,7 @@ def test_a_projection_between_equal_widths_cannot_be_converted():
     equal = dataclasses.replace(ALBERT, embedding_size=8)
     ours = {name: variable.numpy() for name, variable in BertEncoder(ALBERT).checkpoint_variables().items()}
     theirs = to_hf(ours, ALBERT, "checkpoint").arrays
-    with pytest.raises(UserError, match="folder contains .*embedding_hidden_mapping_in.bias"):
+    with pytest.raises(UserError, match="unknown: .*embedding_hidden_mapping_in.bias"):
         from_hf({f"albert.{name}": array for name, array in theirs.items()}, equal, "folder")
     with pytest.raises(UserError, match="embedding_size equals hidden_size"):
         equal.to_hugging_face("AlbertModel", None)

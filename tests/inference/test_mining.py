@@ -22,7 +22,7 @@ def search(monkeypatch):
         angles = np.radians([PLACES[text.text_a.partition(": ")[2]] for text in texts])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    monkeypatch.setattr(mining, "sentence_vectors", lambda texts, encoder: vectors_of(texts))
+    monkeypatch.setattr(mining, "sentence_vectors", lambda texts, encoder, is_query=False: vectors_of(texts))
     lines = {TextOrPair(f"p: {place}"): [1] for place in PLACES}
     vectors = vectors_of(lines)
     rows = functools.partial(nearest, vectors)

@@ -47,13 +47,13 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
         now[0] += 1
         progress.update(50, "7 documents")
         drawn = terminal.getvalue()
-        assert re.search(r"\rreading:  25%\|#+5 +\| 50/200 \[00:01<00:03, [0-9.]+ lines/s, 7 documents\]$", drawn)
+        assert re.search(r"\rreading:  25%\|#+5 +\| 50/200 \[00:01<00:03, 50.00 lines/s, 7 documents\]$", drawn)
         progress.update(200, "9 documents")  # too soon to be drawn
         assert terminal.getvalue() == drawn
         progress.clear()
         assert re.fullmatch(r"\r +\r", terminal.getvalue().removeprefix(drawn))
     assert re.search(
-        r"\rreading: 100%\|#+\| 200/200 \[00:01<00:00, [0-9.]+ lines/s, 9 documents\]\n$", terminal.getvalue()
+        r"\rreading: 100%\|#+\| 200/200 \[00:01<00:00, 200.00 lines/s, 9 documents\]\n$", terminal.getvalue()
     )
     with Progress("reading", None, "lines") as progress:
         now[0] += 1

@@ -143,7 +143,7 @@ def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(
     assert len(Predictor(tmp_path / "small")(TEXT)) == 2
     wider = {**flags, "generator_size": 1, "init_checkpoint": run, "output_dir": tmp_path / "wider"}
     assert_refused(
-        "run_pretraining", wider, "generator/encoder/layer_0/", "; use generator_size=0.25, which belongs to it"
+        "run_pretraining", wider, "generator/encoder/layer_*/", "; use generator_size=0.25, which belongs to it"
     )
 
 

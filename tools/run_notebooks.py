@@ -20,9 +20,11 @@ import nbformat
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SECONDS_A_CELL = 600
-_ERASE = "\x1b[K"  # ends a progress bar
-# TensorFlow's log lines about the machine, which differ between machines.
-_NOTE = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions")
+# TensorFlow's log lines about the machine, which differ between machines, and progress bars.
+_NOTE = re.compile(
+    r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions|"
+    r"[\w ]+: +(\d+%\||\d+ [\w ]+\[\d\d:)"
+)
 
 
 def main() -> None:
@@ -81,8 +83,7 @@ def without_notes(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None
     if output.output_type != "stream":
         return output
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.text.split("\n")]
-    lines = [line.replace(_ERASE, "") for line in lines if not line.endswith(_ERASE) and not _NOTE.match(line)]
-    text = "\n".join(lines)
+    text = "\n".join(line for line in lines if not _NOTE.match(line))
     return nbformat.from_dict({**output, "text": text}) if text.strip() else None
 
 

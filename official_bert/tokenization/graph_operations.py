@@ -216,7 +216,7 @@ def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: 
 
 
 class PythonTokenizer(GraphEncoder):
-    """Encodes texts by calling a Python tokenizer, for data sets; it cannot be exported to a SavedModel."""
+    """Encodes texts by calling a Python tokenizer; it cannot be exported to a SavedModel."""
 
     is_portable = False
 
@@ -224,15 +224,33 @@ class PythonTokenizer(GraphEncoder):
         super().__init__(name="python_tokenizer")
         self._tokenizer = tokenizer
 
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        def rows(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = [np.array(self._tokenizer.encode(text), np.int32) for text in texts]
-            return np.concatenate([np.zeros(0, np.int32), *found]), np.array([*map(len, found)], np.int64)
+    def _call(self, encode, texts: tf.Tensor, num_rows: int) -> list[tf.RaggedTensor]:
+        """Batch the `num_rows` integer lists that `encode` returns for a text, each as int32 [B, (wordpieces)]."""
 
-        ids, lengths = tf.numpy_function(rows, [texts], [tf.int32, tf.int64], stateful=False)
-        return tf.RaggedTensor.from_row_lengths(
-            tf.ensure_shape(ids, [None]), tf.ensure_shape(lengths, [None]), validate=False
-        )
+        def rows(texts: np.ndarray) -> tuple[np.ndarray, ...]:
+            found = [encode(text) for text in texts]
+            lengths = np.array([len(each[0]) for each in found], np.int64)
+            columns = (np.array([value for each in found for value in each[row]], np.int32) for row in range(num_rows))
+            return lengths, *columns
+
+        lengths, *columns = tf.numpy_function(rows, [texts], [tf.int64, *[tf.int32] * num_rows], stateful=False)
+        lengths.set_shape([None])
+        for column in columns:
+            column.set_shape([None])
+        return [tf.RaggedTensor.from_row_lengths(column, lengths, validate=False) for column in columns]
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._call(lambda text: [self._tokenizer.encode(text)], texts, 1)[0]
+
+    def encode_words(self, words: tf.Tensor) -> tf.RaggedTensor:
+        return self._call(lambda word: [self._tokenizer.encode_word(word)], words, 1)[0]
+
+    def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
+        del num_wordpieces
+        return self.encode(texts)
+
+    def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
+        return RaggedEncodingWithOffsets(*self._call(self._tokenizer.encode_with_offsets, texts, 3))
 
 
 class Parts(NamedTuple):

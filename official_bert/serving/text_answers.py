@@ -19,8 +19,7 @@ from official_bert.serving.batching import Arrays, parts_by_positions
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.served_model import ServedVersion, by_rank
 from official_bert.serving.signatures import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
-from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, QUERY_WEIGHTS, description
-from official_bert.support import files
+from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, description, read_query_weights
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts, truncate_and_join
@@ -137,10 +136,6 @@ async def read_model(version: ServedVersion) -> ModelReading:
         except UserError as error:
             logging.error("texts cannot be tokenized for their endpoints: %s", error)
             raise WrongModelError("the texts cannot be tokenized; the server's log says why") from error
-        weights, query_weights = os.path.join(version.folder, ASSETS_FOLDER, QUERY_WEIGHTS), None
-        if files.exists(weights):
-            with files.open_file(weights, "rb") as source:
-                query_weights = np.load(source, allow_pickle=False)
         _READINGS[version] = ModelReading(
             text_names=said["text_names"],
             max_length=said["max_seq_length"],
@@ -149,7 +144,7 @@ async def read_model(version: ServedVersion) -> ModelReading:
             labels=labels,
             is_windowed=is_windowed,
             tokenizer=tokenizer,
-            query_weights=query_weights,
+            query_weights=read_query_weights(version.folder),
         )
     return _READINGS[version]
 

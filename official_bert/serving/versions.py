@@ -124,6 +124,17 @@ def check_whole(folder: str) -> None:
             )
 
 
+def read_query_weights(folder: str) -> Any:
+    """Read a version's weights of wordpieces in queries, float32 [V]; None unless it is inference-free SPLADE."""
+    import numpy as np
+
+    path = os.path.join(folder, ASSETS_FOLDER, QUERY_WEIGHTS)
+    if not files.exists(path):
+        return None
+    with files.open_file(path, "rb") as source:
+        return np.load(source, allow_pickle=False)
+
+
 def description(folder: str) -> dict[str, Any]:
     """Read a version's description; empty if another program or an earlier version of this package wrote it."""
     path = os.path.join(folder, DESCRIPTION_FILE)

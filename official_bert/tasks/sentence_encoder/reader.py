@@ -1,7 +1,6 @@
 """Reader of sentence encoders, in Python and NumPy: texts to sequences, and outputs to vectors."""
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.serving.engine_model import EngineModel, Reader, Reading, decodable, padded_table
 from official_bert.serving.signatures import SERVING_DEFAULT, TOKEN_VECTORS, Arrays, ArraySpec, Signature
-from official_bert.serving.versions import ASSETS_FOLDER, QUERY_WEIGHTS
+from official_bert.serving.versions import read_query_weights
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
@@ -63,8 +62,7 @@ class ExportedEncoder:
             raise UserError("pooling=none: the export has no vectors of wordpieces; leave it out")
         self.width = model.outputs[self._signature][self._output].shape[-1]
         self.is_sparse = model.said["pooling"] in SPLADE_POOLINGS
-        weights = os.path.join(model.folder, ASSETS_FOLDER, QUERY_WEIGHTS)
-        self._query_weights = np.load(weights, allow_pickle=False) if files.exists(weights) else None
+        self._query_weights = read_query_weights(model.folder)
         self.num_texts = self.num_wordpieces = self.num_long = 0
 
     @property

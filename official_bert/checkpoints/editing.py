@@ -150,6 +150,7 @@ def with_adapter(
     head = _head_of(adapter, folder)
     rules = {rule.target: rule for rule in _rules(config, [head] if head else theirs.heads)}
     made, replaced, sizes = dict(arrays), set(), safetensors.sizes_of(config)
+    misfits: dict[str, list[str]] = {"unknown": [], "without its other factor": [], "other shapes": []}
     for stored, array in adapter.arrays.items():
         factor = next((factor for factor in (_A, _B) if stored.endswith(factor)), "")
         if factor == _B and stored.removesuffix(_B) + _A in adapter.arrays:
@@ -157,19 +158,27 @@ def with_adapter(
         name = theirs.with_prefix(stored.removeprefix(_PREFIX).removesuffix(factor)) + (".weight" if factor else "")
         rule = rules.get(name)
         if rule is None or (factor and rule.source not in made):
-            raise UserError(f"{folder}: {stored} does not belong to {config.family.title} of this architecture")
+            misfits["unknown"].append(stored)
+            continue
         if factor:
-            array = _update(adapter, stored.removesuffix(factor), folder)
+            factors = [adapter.arrays.get(stored.removesuffix(factor) + other) for other in (_A, _B)]
+            if any(other is None for other in factors):
+                misfits["without its other factor"].append(stored)
+                continue
+            if factors[0].shape[:1] != (adapter.values["r"],) or factors[1].shape[-1:] != (adapter.values["r"],):
+                shapes = " and ".join(str(list(other.shape)) for other in factors)
+                misfits["other shapes"].append(f"the factors of {name} are {shapes}, but r={adapter.values['r']}")
+                continue
+            array = _update(adapter.values, *factors)
         array = array.T if rule.is_transposed else array
         if not safetensors.fits(array.shape, rule.shape, sizes):
-            raise UserError(
-                f"{folder}: {stored} is for {rule.source} of shape {list(array.shape)}, which does not fit this "
-                "architecture; give the adapter's own base model"
-            )
+            misfits["other shapes"].append(f"{stored} gives {rule.source} the shape {list(array.shape)}")
+            continue
         if rule.source in replaced:
             raise UserError(f"{folder} has {rule.source} twice, also as {stored}; save the adapter again")
         made[rule.source] = as_float32(made[rule.source] + array if factor else array, rule.source, folder)
         replaced.add(rule.source)
+    safetensors.check_misfits(misfits, config, folder, "give the adapter's own base model, or save the adapter again")
     for part in theirs.heads:
         own = {rule.source for rule in theirs.parts[part]}
         if (head in (None, part)) and replaced & own and own - made.keys():
@@ -177,17 +186,9 @@ def with_adapter(
     return made
 
 
-def _update(adapter: Adapter, layer: str, folder: str) -> np.ndarray:
+def _update(values: Mapping[str, Any], first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the update of a dense layer's weight, alpha / rank * B @ A, float32 [out, in]."""
-    values, factors = adapter.values, [adapter.arrays.get(layer + factor) for factor in (_A, _B)]
-    if any(factor is None for factor in factors):
-        raise UserError(f"{folder} has only one of {layer}{_A} and {_B.removeprefix('.')}; save the adapter again")
-    (first, second), rank = factors, values["r"]
-    if first.shape[:1] != (rank,) or second.shape[-1:] != (rank,):
-        shapes = f"{list(first.shape)} and {list(second.shape)}"
-        raise UserError(
-            f"{folder}: the factors of {layer} have the shapes {shapes}, but {ADAPTER_CONFIG_FILE} has r={rank}"
-        )
+    rank = values["r"]
     with np.errstate(over="ignore", invalid="ignore"):  # refused when it is added
         return values["lora_alpha"] / (math.sqrt(rank) if values.get("use_rslora") else rank) * (second @ first)
 

@@ -19,7 +19,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE
 from official_bert.families.family import FAMILY_KEY, family_of_keys
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_arrays
 
 _CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.weights.h5"
 _TASK_WEIGHTS_FILE = "task.weights.h5"
@@ -182,7 +182,7 @@ def _class_of(path: str) -> str | None:
 def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, StoredArray]:
     """List the arrays of one file under our names."""
     arrays: dict[str, StoredArray] = {}
-    names = _numbered(layers, config)
+    names, unknown = _numbered(layers, config), []
     with files.open_file(path, "rb") as source:
         datasets = list_datasets(path, source, files.size(path))
     for place, dataset in datasets.items():
@@ -192,13 +192,17 @@ def _read_weights(path: str, layers: _Layers, config: BertConfig) -> dict[str, S
             continue
         found = variable and to_ours(variable, StoredArray(path, place, *dataset), config)
         if found is None:
-            raise UserError(
-                f"{path} has {place}, which {config.family.title} does not have; is it a model of another class?"
-            )
+            unknown.append(place)
+            continue
         name, array = found
         if name in arrays:
             raise UserError(f"{path} has {name} twice: {arrays[name].name} and {place}; is it a mixture of two models?")
         arrays[name] = array
+    if unknown:
+        raise UserError(
+            f"{path} has {format_arrays(unknown)}, which {config.family.title} does not have; is it a model of another "
+            "class?"
+        )
     return arrays
 
 

@@ -30,7 +30,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import SAVED_MODEL
 from official_bert.families.family import FAMILY_KEY, all_families
 from official_bert.support import files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_arrays
 
 _KIND = "object checkpoint"
 _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
@@ -86,8 +86,8 @@ def config_values(path: str) -> dict[str, Any]:
     numbers = {slot.number for slot in found if isinstance(slot, LayerVariable)}
     number = next(iter(numbers))
     wanted = [*_TABLES, *(LayerVariable(number, part, 0) for part in ("query", "intermediate"))]
-    if missing := [slot for slot in wanted if slot not in found]:
-        raise UserError(f"it lacks {missing[0]}, so the sizes are unknown; {_ADVICE}")
+    if missing := [slot if isinstance(slot, str) else slot.part for slot in wanted if slot not in found]:
+        raise UserError(f"it lacks {format_arrays(missing)}, so the sizes are unknown; {_ADVICE}")
     words, positions, segments, query, inner = (found[slot].shape for slot in wanted)
     if len(query) != 3:
         raise UserError("the shapes do not give the number of heads; give the model config as bert_config_file")
@@ -192,7 +192,9 @@ def _find_variables(prefix: str) -> _Found:
     if not any(isinstance(slot, LayerVariable) for slot in found):
         raise UserError(f"{prefix} has no transformer layers with the Model Garden's names; {_ADVICE}")
     if unknown:
-        raise UserError(f"{prefix} has {unknown[0]}, which belongs to neither an encoder nor a known head; {_ADVICE}")
+        raise UserError(
+            f"{prefix} has {format_arrays(unknown)}, which neither an encoder nor a known head has; {_ADVICE}"
+        )
     return _settled(found, prefix)
 
 

@@ -178,11 +178,7 @@ def _renamed(
             else:
                 required = ", ".join(str(known_sizes.get(letter, letter)) for letter in rule.shape)
                 misfits["other shapes"].append(f"{rule.source} is {list(array.shape)} there and [{required}] here")
-    if any(misfits.values()):
-        listed = "; ".join(f"{kind}: {format_arrays(names)}" for kind, names in misfits.items() if names)
-        raise UserError(
-            f"{source} does not fit {_described(config)}: {listed}; is it complete, and is it the right model config?"
-        )
+    check_misfits(misfits, config, source, "is it complete, and is it the right model config?")
     return weights
 
 
@@ -208,9 +204,11 @@ def sizes_of(config: BertConfig) -> dict[str, int]:
     }
 
 
-def _described(config: BertConfig) -> str:
-    keys = " and ".join(f"{key}={getattr(config, key)}" for key in config.family.layer_keys)
-    return f"{config.family.title} with {keys}"
+def check_misfits(misfits: Mapping[str, Sequence[str]], config: BertConfig, source: str, advice: str) -> None:
+    """Raise UserError that lists all arrays of a file, by kind, that do not fit the model."""
+    if listed := "; ".join(f"{kind}: {format_arrays(names)}" for kind, names in misfits.items() if names):
+        keys = " and ".join(f"{key}={getattr(config, key)}" for key in config.family.layer_keys)
+        raise UserError(f"{source} does not fit {config.family.title} with {keys}: {listed}; {advice}")
 
 
 def fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> bool:

@@ -21,12 +21,14 @@ from tests.conftest import GOLDEN
 MODELS = GOLDEN / "families"
 DESCRIBED = json.loads(gzip.decompress((MODELS / "tf_models.json.gz").read_bytes()))
 UNUSED = "/predictions/bias:0"  # of an ALBERT in Keras, which trains and adds predictions/decoder/bias
-FEW = ("albert/ForPreTraining", "bert/ForPreTraining", "electra/ForMaskedLM", "mpnet/ForSequenceClassification")
+FEW = ("albert/ForPreTraining", "bert/ForPreTraining", "deberta-v2/ForMaskedLM", "mpnet/ForSequenceClassification")
 
 
 def data_of(case):
     """Return the arrays of a model by their places in its `tf_model.h5`."""
     state = safetensors.numpy.load_file(MODELS / case / "model.safetensors")
+    for new, old in (("bias", "bias"), ("", "transform.")):  # Keras has only the older head of a DeBERTa
+        state = {name.replace(f"lm_predictions.lm_head.{new}", f"cls.predictions.{old}"): state[name] for name in state}
     prefix = next(name for name, _ in DESCRIBED[case].values()).partition(".")[0] + "."
     state |= {prefix + name: array for name, array in state.items()}  # a bare encoder has no prefix in PyTorch
     if "predictions.bias" in state:

@@ -152,7 +152,7 @@ def spoil_object_names(folder):
         (
             "keras_hub_bert",
             lambda folder: edit(folder / "config.json", '"num_layers": 2', '"num_layers": 1'),
-            "model.weights.h5 has layers/transformer_encoder_1/.*, which a BERT does not have; is it a model",
+            r"has layers/transformer_encoder_1/\S*_dense/vars/0, .*_norm/vars/1, which a BERT does not have; is it a",
         ),
         (
             "keras_hub_bert",

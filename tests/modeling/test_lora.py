@@ -128,11 +128,14 @@ def test_adapters_that_do_not_fit_are_refused(config, files_of_model, tmp_path):
     for changed, broken, message in (
         ({"lora_alpha": 1e308}, {}, "adapter: bert/.* contains NaN or infinity, or numbers beyond float32"),
         ({}, {name.removeprefix("base_model.model."): np.ones([2, 32]), layer_b: factor}, "twice, also as bert"),
-        ({}, {layer_9: np.ones([2, 32])}, "does not belong to a BERT of this architecture"),
-        ({}, {name: np.ones([2, 31])}, "does not fit this architecture"),
-        ({}, {name: None}, "has only one of .*lora_A.weight and lora_B.weight"),
-        ({"r": 4}, {}, "have the shapes .*, but adapter_config.json has r=4"),
-        ({}, {weight: np.ones([3, 17])}, "does not fit this architecture"),
+        (
+            {},
+            {layer_9: np.ones([2, 32]), name: np.ones([2, 31]), weight: np.ones([3, 17])},
+            r"unknown: .*layer.9.*; other shapes: .*query.* the shape \[31, 32\], .* the shape \[3, 17\]; "
+            "give the adapter's own base model",
+        ),
+        ({}, {name: None}, "without its other factor: .*query.lora_B.weight;"),
+        ({"r": 4}, {}, r"query.weight are \[2, 32\] and \[32, 2\], but r=4"),
         ({}, {bias: None}, "adapter lacks 'output_bias' of the classifier"),
         ({"task_type": None}, {}, "has a classifier, but no task_type"),
     ):

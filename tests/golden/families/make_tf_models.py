@@ -28,7 +28,7 @@ def main(target):
         case = str(file.parent.relative_to(HERE))
         config = transformers.AutoConfig.from_pretrained(file.parent)
         config.num_hidden_layers *= getattr(config, "inner_group_num", 1)  # else Keras's ALBERT cannot be called
-        state = safetensors.numpy.load_file(file)
+        state = {with_head_of_keras(name): array for name, array in safetensors.numpy.load_file(file).items()}
         if "predictions.bias" in state:
             state["predictions.decoder.bias"] = state["predictions.bias"]
         model = getattr(transformers, f"TF{config.architectures[0]}")(config)
@@ -37,6 +37,12 @@ def main(target):
         described[case] = describe(target / case / "tf_model.h5")
     with gzip.GzipFile(target / "tf_models.json.gz", "wb", mtime=0) as sink:
         sink.write(json.dumps(described).encode())
+
+
+def with_head_of_keras(name):
+    """Return the older name of a variable of a DeBERTa's masked-LM head."""
+    name = name.replace("lm_predictions.lm_head.bias", "cls.predictions.bias")
+    return name.replace("lm_predictions.lm_head.", "cls.predictions.transform.")
 
 
 def describe(path):

@@ -185,10 +185,13 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
         for _, start, end in found - {("", 0, 0)}:
             first, last = tokenizer.encode_with_offsets(context).in_range(start, end)
             num_wordpieces.add(last - first + 1)
-        start_of = [answer.position or 0 for answer in ranked]
-        assert found == {
-            (answer.text, start, start + len(answer.text)) for answer, start in zip(ranked, start_of, strict=True)
+        starts = [answer.position or 0 for answer in ranked]
+        expected_places = {
+            (answer.text, start, start + len(answer.text)) for answer, start in zip(ranked, starts, strict=True)
         }
+        if context is contexts[-1]:  # windows of the same words have the same scores, so the place is undefined, too
+            found, expected_places = ({text for text, _, _ in places} for places in (found, expected_places))
+        assert found == expected_places
         assert outputs["answers"][row, 0].decode() == ranked[0].text
         assert (outputs["probabilities"][row, length:] == 0).all()
         if version_2:

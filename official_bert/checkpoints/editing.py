@@ -18,7 +18,7 @@ from official_bert.config.model_formats import ADAPTER_CONFIG_FILE
 from official_bert.families.bert import GENERATOR_HEAD
 from official_bert.families.family import Rule
 from official_bert.support import text_files
-from official_bert.support.errors import UserError, format_names
+from official_bert.support.errors import UserError, format_arrays, format_names
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # Arrays with one row per token.
@@ -44,16 +44,16 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
     """Average the weights of checkpoints of one architecture ("Averaging Weights Leads to Wider Optima")."""
     first = readers[0]
     sums = {name: array.astype(np.float64) for name, array in read_model(first).items()}
-    shapes = {name: array.shape for name, array in sums.items()}
+    shapes = {name: list(array.shape) for name, array in sums.items()}
     for reader in readers[1:]:
-        other = {name: reader.shapes[name] for name in _names(reader)}
+        other = {name: list(reader.shapes[name]) for name in _names(reader)}
         if other != shapes:
-            name = min(name for name in other.keys() | shapes.keys() if other.get(name) != shapes.get(name))
-            first_shape, second_shape = (str(list(of[name])) if name in of else "missing" for of in (shapes, other))
-            raise UserError(
-                f"{first.prefix} and {reader.prefix} are of different models: {name} is {first_shape} in the first and "
-                f"{second_shape} in the second"
+            differing = sorted(name for name in other.keys() | shapes if other.get(name) != shapes.get(name))
+            listed = (
+                f"{name} is {shapes.get(name, 'missing')} in the first and {other.get(name, 'missing')} in the second"
+                for name in differing
             )
+            raise UserError(f"{first.prefix} and {reader.prefix} are of different models: {format_arrays(listed)}")
         for name in sums:
             sums[name] += reader.read(name)
     return {name: (total / len(readers)).astype(np.float32) for name, total in sums.items()}

@@ -55,8 +55,10 @@ def test_the_average_is_that_of_every_number(checkpoints, tmp_path, model_dir):
 
 def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):
     arrays = arrays_of(checkpoints[0])
-    write_checkpoint(str(tmp_path / "run0" / "smaller.ckpt"), {**arrays, "bert/pooler/dense/bias": np.zeros(3, "f4")})
-    with pytest.raises(UserError, match=r"bert/pooler/dense/bias is \[32\] in the first and \[3\] in the second"):
+    smaller = {f"bert/pooler/dense/{name}": np.zeros(3, "f4") for name in ("bias", "kernel")}
+    write_checkpoint(str(tmp_path / "run0" / "smaller.ckpt"), {**arrays, **smaller})
+    kernel = r"\[3\] in the second, bert/pooler/dense/kernel is"
+    with pytest.raises(UserError, match=rf"bert/pooler/dense/bias is \[32\] in the first and {kernel}"):
         average(tmp_path, checkpoints[0], str(tmp_path / "run0" / "smaller.ckpt"))
     with pytest.raises(UserError, match="model.ckpt-7 is given twice; leave it out once"):
         average(tmp_path, checkpoints[0], checkpoints[0])

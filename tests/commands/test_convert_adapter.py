@@ -18,7 +18,7 @@ def probabilities(answers):
 
 
 @pytest.fixture(scope="module")
-def settings(files_of_model, tmp_path_factory):
+def settings(one_layer_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     rows = "".join(f"the {word} town\t{number % 2}\n" for number, word in enumerate(["empty", "bright"] * 8))
     (folder / "train.tsv").write_text("sentence\tlabel\n" + rows)
@@ -26,7 +26,7 @@ def settings(files_of_model, tmp_path_factory):
         "index\tsentence\n" + "".join(f"{row}\t{text}\n" for row, text in enumerate(TEXTS))
     )
     return {
-        **files_of_model, "task_name": "sst-2", "data_dir": str(folder), "max_seq_length": 16, "train_batch_size": 8,
+        **one_layer_model, "task_name": "sst-2", "data_dir": str(folder), "max_seq_length": 16, "train_batch_size": 8,
         "learning_rate": 1e-2, "lr_schedule": "constant", "warmup_proportion": 0.0, "lora_rank": 2, "lora_alpha": 6.0,
         "lora_layers": "query,dense",
     }  # fmt: skip
@@ -44,11 +44,11 @@ def trained(settings, tmp_path_factory):
 @pytest.mark.slow
 def test_only_the_updates_and_the_head_are_trained_and_runs_resume(settings, trained, tmp_path):
     whole, released = arrays_of(f"{trained}/model.ckpt-4"), arrays_of(settings["init_checkpoint"])
-    encoder = [name for name in released if name.startswith("bert/") and "/pooler/" not in name]
+    encoder = [name for name in whole.keys() & released.keys() if name.startswith("bert/") and "/pooler/" not in name]
     assert_same_arrays(whole, released, encoder)
     slots = {name.removesuffix("/adam_m") for name in whole if name.endswith("/adam_m")}
     updates = {name for name in whole if "/lora_kernel_" in name and not name.endswith(("/adam_m", "/adam_v"))}
-    assert len(updates) == 3 * 4 * 2
+    assert len(updates) == 4 * 2
     pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
     assert slots == {*updates, *pooler, "output_weights", "output_bias"}
     assert all(np.any(whole[name]) for name in updates)

@@ -115,7 +115,7 @@ def flags(tmp_path_factory, records_file):
 def run(flags, tmp_path_factory):
     """The folder of a run, evaluated and exported."""
     out = tmp_path_factory.mktemp("run")
-    export = {"do_export": True, "export_dir": out / "export"}
+    export = {"do_export": True, "export_dir": out / "export", "export_format": "tflite"}
     run_here("run_pretraining", **flags, **export, num_train_steps=4, do_eval=True, output_dir=out)
     return out
 

@@ -165,10 +165,7 @@ def test_a_finished_run_says_which_other_flags_it_does_not_train_with(half_done,
 
 
 @pytest.mark.slow
-def test_only_what_has_an_effect_is_warned_of(resumed, settings, tmp_path, caplog):
-    run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
-    assert "differs from an uninterrupted one" not in caplog.text
-    assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
+def test_new_weights_are_warned_of(settings, tmp_path, caplog):
     run(settings, output_dir=str(tmp_path / "new"), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text
 
@@ -199,7 +196,9 @@ def test_a_run_resumes_before_a_damaged_checkpoint(resumed, caplog):
     folder = resumed["output_dir"]
     path = os.path.join(folder, "model.ckpt-5.data-00000-of-00001")
     os.truncate(path, os.path.getsize(path) // 2)
-    run(resumed)
+    run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
     message = f"{folder}/model.ckpt-5: damaged; resuming from the previous checkpoint, {folder}/model.ckpt-0"
     assert message in caplog.text
+    assert "differs from an uninterrupted one" not in caplog.text  # the flags have no effect
+    assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
     assert CheckpointReader(folder).step == 10

@@ -246,7 +246,7 @@ def test_tuned_thresholds_are_used_by_evaluation_prediction_and_exports(settings
     assert tuned["eval_macro_f1"] > usual["eval_macro_f1"]
     assert tuned["eval_loss"] == usual["eval_loss"]
     assert_reported(settings)
-    run(settings, do_eval=True, do_export=True, export_dir=export["export_dir"])
+    run(settings, do_eval=True, do_export=True, **export)
     assert results_of(settings) == tuned
 
     stored = json.loads((tmp_path / "out" / "thresholds.json").read_text())

@@ -61,7 +61,7 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
 
     export = str(tmp_path / "serving")
     flags = {**settings, "do_train": False, "init_checkpoint": settings["output_dir"]}
-    run(flags, do_export=True, export_dir=export)
+    run(flags, do_export=True, export_dir=export, export_format="tflite")
     model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
     given = {"init_checkpoint": settings["output_dir"], "output_dir": str(tmp_path / "hf"), **model_files}
     run_here("convert_hf_checkpoint", to_hf=True, **given)

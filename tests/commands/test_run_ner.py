@@ -238,12 +238,12 @@ def test_tags_that_follow_the_rules_need_no_training(settings, corpus, tmp_path)
     """After few steps, the most likely tags of single words break the rules."""
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0)
     assert any(invalid_tags(tags, "IOB2") for tags in written_tags(settings)[1])
-    export_dir = str(tmp_path / "export")
-    run(settings, do_eval=True, do_predict=True, do_export=True, constrained_decoding=True, export_dir=export_dir)
+    export = {"export_dir": str(tmp_path / "export"), "export_format": "tflite"}
+    run(settings, do_eval=True, do_predict=True, do_export=True, constrained_decoding=True, **export)
     decoded = written_tags(settings)[1]
     assert not any(invalid_tags(tags, "IOB2") for tags in decoded)
     assert {tag for tags in decoded for tag in tags} >= {"O", "B-LOC", "I-LOC"}
-    tagged = Predictor(export_dir)([" ".join(words) for words, _ in corpus["test"]])
+    tagged = Predictor(export["export_dir"])([" ".join(words) for words, _ in corpus["test"]])
     assert [sentence.tags for sentence in tagged] == decoded
 
 

@@ -200,8 +200,12 @@ def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model,
     (tmp_path / "dev.tsv").write_text("".join(["index\tsentence1\tsentence2\tscore\n", *lines]))
     assert rank(candidates_file=None, sts_file=str(tmp_path / "dev.tsv")) == rows
     flat = [sentence for pair in pairs for sentence in pair]
+    arrays = extracted(files_of_model, tmp_path, flat, pooling="none", layers="0,1,2", output_format="npz")
+    of_texts = np.split(arrays["vectors"].astype(np.float64), arrays["offsets"][1:-1])  # each [S, 3, D]
+    pool = {"cls": lambda rows: rows[0], "mean": lambda rows: rows.mean(0), "max": lambda rows: rows.max(0)}
     for pooling in POOLINGS[:-1]:
-        vectors = extracted(files_of_model, tmp_path, flat, pooling=pooling, layers="0,1,2").astype(np.float64)
+        name, _, only_words = pooling.partition("_")
+        vectors = np.stack([pool[name](rows[1:-1] if only_words else rows) for rows in of_texts])
         for layer, of_layer in zip((0, 1, 2, "0,1,2"), [*vectors.swapaxes(0, 1), vectors.sum(axis=1)], strict=True):
             cosines = [cosine(*of_layer[number : number + 2]) for number in range(0, 24, 2)]
             (row,) = (row for row in rows if (row["layer"], row["pooling"]) == (layer, pooling))

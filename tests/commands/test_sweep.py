@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,14 +31,14 @@ ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), 
 
 
 @pytest.fixture(scope="module")
-def flags(tmp_path_factory, model_dir, vocab_file):
+def flags(tmp_path_factory, one_layer_config_file, vocab_file):
     """Flags for CoLA's layout, a model of 32 units, and the smallest grid."""
     data_dir = tmp_path_factory.mktemp("data")
     for split, count in (("train", 4), ("dev", 2)):
         (data_dir / f"{split}.tsv").write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in ROWS * count))
     return {
         "task_name": "CoLA", "data_dir": data_dir, "vocab_file": vocab_file,
-        "bert_config_file": model_dir / "bert_config.json", "max_seq_length": 16, "train_batch_size": 8,
+        "bert_config_file": one_layer_config_file, "max_seq_length": 16, "train_batch_size": 8,
         "learning_rate": "1e-3", "num_train_epochs": 1, "random_seed": 1,
     }  # fmt: skip
 
@@ -166,8 +167,12 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
 
 @pytest.mark.slow
 def test_a_sweep_resumes(flags, tmp_path, model_dir, forked_children):
+    model, tmp_path = tmp_path / "model", tmp_path / "out"
+    model.mkdir()
+    for path in (*model_dir.glob("bert_model.ckpt*"), flags["bert_config_file"]):
+        shutil.copy(path, model)
     flags = {name: value for name, value in flags.items() if name != "bert_config_file"}
-    flags["init_checkpoint"] = model_dir / "bert_model.ckpt"
+    flags["init_checkpoint"] = model / "bert_model.ckpt"
     result = run_script("sweep", **swept({**flags, "output_dir": tmp_path, "keep_checkpoint_max": 1}))
     assert result.code == 0, result
     first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"

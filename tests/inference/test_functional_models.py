@@ -90,7 +90,8 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
 
     folder = save_model(tmp_path / "own", model, tokenize, **names)
     exported = export(model, tmp_path / "serving", tokenizer=tokenize, **names) if is_pair else export(folder, tmp_path)
-    check(Predictor(f"{folder}/model.keras" if is_pair else folder)(texts))
+    predict = Predictor(f"{folder}/model.keras" if is_pair else folder)
+    check(predict(texts))
     if is_pair:
         check(Predictor(exported)(texts))
     else:
@@ -99,7 +100,7 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
         run_here("predict", model_dir=folder, input_file=str(text_file), output_file=str(found))
         header, row = (line.split("\t") for line in found.read_text().splitlines())
         assert header == ["mood_sad", "mood_bored", "mood_glad", "vector"] and len(row) == 4
-        np.testing.assert_allclose([*map(float, row[:3])], [*Predictor(folder)("the town")["mood"].values()], atol=1e-3)
+        np.testing.assert_allclose([*map(float, row[:3])], [*predict("the town")["mood"].values()], atol=1e-3)
     columns = dict(zip(PAIR_NAMES, zip(*texts, strict=True), strict=True)) if is_pair else {"text": texts}
     signatures = tf.saved_model.load(exported).signatures
     of_text = signatures["text"](**{name: tf.constant(column) for name, column in columns.items()})

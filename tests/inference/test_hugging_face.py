@@ -122,6 +122,7 @@ def test_the_score_of_a_cross_encoder_passes_through_its_activation(tmp_path):
 
 @pytest.mark.slow
 def test_a_finished_model_can_be_exported(tmp_path):
-    run_here("export", model_dir=ANSWERS / "bert_tags", export_dir=tmp_path / "bert_tags")
+    export = {"export_dir": tmp_path / "bert_tags", "export_format": "tflite"}
+    run_here("export", model_dir=ANSWERS / "bert_tags", **export)
     served, loaded = (comparable("a cat", Predictor(path / "bert_tags")("a cat")) for path in (tmp_path, ANSWERS))
     assert_alike(served, loaded)

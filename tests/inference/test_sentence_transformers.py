@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert import load_tokenizer
 from official_bert.checkpoints.safetensors import write_file
@@ -85,19 +84,14 @@ def exported(folder, export_dir, **given):
     return export_dir / "1"
 
 
-def vectors_of(version, texts):
-    """Return the vectors of an export."""
-    return tf.saved_model.load(str(version)).signatures["text"](text=tf.constant(texts))["vectors"].numpy()
-
-
 @pytest.mark.slow
 def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_path):
     texts, unprompted = golden("older")
     prompts = folder / "config_sentence_transformers.json"
     prompts.write_text(json.dumps({"prompts": {"query": "Find: "}, "default_prompt_name": "query"}))
     expected = Predictor(OLDER).embed([f"Find: {text}" for text in texts])
-    found = vectors_of(exported(folder, tmp_path / "serving"), texts)  # one text exceeds the folder's max_seq_length
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    version = exported(folder, tmp_path / "serving", export_format="tflite")
+    np.testing.assert_allclose(Predictor(version).embed(texts), expected, atol=1e-5)  # one text exceeds max_seq_length
     np.testing.assert_allclose(Predictor(folder).embed(texts), expected, atol=1e-5)
     assert np.abs(expected - unprompted).max() > 0.01
     assert head_of(folder).fingerprint != head_of(OLDER).fingerprint
@@ -173,15 +167,6 @@ def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_p
         Predictor(FOLDERS / "poolings").embed(SPARSE_TEXTS, pooling="splade")
     with pytest.raises(UserError, match="lacks cls/predictions/.*, or was saved without this head"):
         Predictor(OLDER / "0_Transformer").embed(SPARSE_TEXTS, pooling="splade")
-
-
-@pytest.mark.slow
-def test_sparse_vectors_are_exported(sparse_folder, tmp_path):
-    found = vectors_of(exported(sparse_folder, tmp_path / "serving", max_seq_length=10), SPARSE_TEXTS)
-    np.testing.assert_allclose(found, OF_SPLADE["vectors"], atol=1e-5)
-    assert vectors_of(tmp_path / "serving" / "1", np.zeros(0, object)).shape == (0, 10)
-    with prints_error("sparse vectors are exported whole, in float32, and without normalization"):
-        exported(sparse_folder, tmp_path / "other", vector_types="int8")
 
 
 # Inference-free SPLADE of sentence-transformers 6.2, with the model of `sparse_folder` for documents: its module and
@@ -268,6 +253,8 @@ def test_queries_of_inference_free_splade_are_searched_and_served(router_folder,
     for text, score in zip(texts, np.array(vectors) @ OF_QUERIES[0], strict=True):
         assert found[" ".join(text.split())] == pytest.approx(score, abs=1e-5)
 
+    with prints_error("sparse vectors are exported whole, in float32, and without normalization"):
+        exported(router_folder, tmp_path / "other", vector_types="int8")
     version = exported(router_folder, tmp_path / "serving", export_format=export_format)
     testclient = pytest.importorskip("starlette.testclient")
     from official_bert.serving.server import make_app
@@ -285,8 +272,10 @@ def test_queries_of_inference_free_splade_are_searched_and_served(router_folder,
     with pytest.raises(UserError, match="prompt_name='query' needs the folder of the model"):
         Predictor(version).embed(QUERIES, prompt_name="query")
     if export_format == "saved_model":
-        sparse = tf.saved_model.load(str(version)).signatures["sparse_queries"](text=tf.constant(QUERIES))
-        for ids, values, row in zip(sparse["indices"].numpy(), sparse["values"].numpy(), expected, strict=True):
+        compute = {name: signature.compute for name, signature in served.version.signatures.items()}
+        sparse = compute["sparse_queries"]({"text": np.array([query.encode() for query in QUERIES], object)})
+        assert compute["text"]({"text": np.zeros(0, object)})["vectors"].shape == (0, 10)
+        for ids, values, row in zip(sparse["indices"], sparse["values"], expected, strict=True):
             places = values > 0
             assert dict(zip(ids[places], values[places], strict=True)) == pytest.approx(row)
 
@@ -317,7 +306,7 @@ def test_an_export_of_an_encoder_in_bfloat16(tmp_path):
     texts, _ = golden("older")
     given = {"pooling": "cls,max", "normalize": True, "vector_size": 8, "max_seq_length": 9, "prefix": "Find: "}
     given["export_precision"] = "bfloat16"
-    found = vectors_of(exported(OLDER, tmp_path / "serving", **given), texts)
+    found = Predictor(exported(OLDER, tmp_path / "serving", **given)).embed(texts)
     embed = Predictor(OLDER).embed
     texts = [f"Find: {text}" for text in texts]
     expected = embed(texts, pooling="cls", max_seq_length=9)
@@ -394,7 +383,6 @@ def test_activations_are_those_of_pytorch(folder, head_of):
 def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     folder, (texts, expected) = shutil.copytree(FOLDERS / "prompt", tmp_path / "prompt"), golden("prompt")
     version = exported(folder, tmp_path / "serving")
-    np.testing.assert_allclose(vectors_of(version, texts), expected, atol=1e-5)
     testclient = pytest.importorskip("starlette.testclient")
     from official_bert.serving.server import make_app
 
@@ -403,6 +391,8 @@ def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     lines = [number for number, text in enumerate(texts) if text]
     request = {"inputs": [texts[number] for number in lines], "normalize": False}
     np.testing.assert_allclose(client.post("/embed", json=request).json(), expected[lines], atol=1e-5)
+    of_text = client.post("/v1/models/prompt:predict", json={"signature_name": "text", "inputs": texts}).json()
+    np.testing.assert_allclose(of_text["outputs"], expected, atol=1e-5)
     assert "the model has no prompts" in client.post("/embed", json={**request, "prompt_name": "other"}).text
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("anchor\tpositive\nslept\tthe harbour\n")

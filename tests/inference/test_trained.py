@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from tests.conftest import GOLDEN, golden_arrays, run_here
 from tests.exports import LABELS, TOLERANCE, assert_are_records, predicted
@@ -40,14 +39,12 @@ def test_a_classifier_of_windows(one_layer_model, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
     inputs = [(row["text"], row["other"]) for row in rows]
 
-    results = Predictor(flags["export_dir"])(inputs)
     loaded = tf.saved_model.load(os.path.join(flags["export_dir"], "1")).signatures
     columns = [tf.constant(column) for column in zip(*inputs, strict=True)]
+    answers = loaded["text"](text_a=columns[0], text_b=columns[1])
     ids = loaded["tokenize"](text_a=columns[0], text_b=columns[1])
     from_ids = loaded["serving_default"](**ids)
-    labels = json.loads((tmp_path / "out" / "labels.json").read_text())
-    found = [[result.probabilities[label] for label in labels] for result in results]
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=TOLERANCE)
     np.testing.assert_allclose(from_ids["probabilities"], expected, atol=TOLERANCE)
     assert ids["input_ids"].shape[1] > 2 * 16
     records = assert_are_records(ids, str(tmp_path / "out" / "predict.tf_record"), 16 * flags["max_windows"])

@@ -11,6 +11,7 @@ import pytest
 from official_bert.serving.access import KEY_VARIABLE, REFUSAL, Access, find_key
 from official_bert.support.errors import UserError
 from tests.serving.server_process import Server
+from tests.serving.tiny_exports import PROMPTS
 
 KEY = "s3cret"
 
@@ -73,7 +74,7 @@ def test_clients_need_the_key_and_use_tls(write_export, certificate, tmp_path):
     grpc, openai = map(pytest.importorskip, ("grpc", "openai"))
     from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 
-    write_export(tmp_path / "texts", "sentence_encoder")
+    write_export(tmp_path / "texts", "sentence_encoder", prompts=PROMPTS)
     _TlsServer.context = ssl.create_default_context(cafile=certificate[0])
     flags = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate, strict=True))
     origin = "https://example.org"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.sentence_modules import Prompts
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving import batching, text_answers
 from official_bert.serving.batching import QueueFullError, TooManyBytesError
@@ -19,6 +18,7 @@ from official_bert.serving.served_model import ServedModel
 from tests.conftest import endurance
 from tests.exports import LABELS, TOLERANCE
 from tests.serving.server_process import Server
+from tests.serving.tiny_exports import PROMPTS
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette.testclient")
@@ -33,15 +33,14 @@ from official_bert.serving.server import make_app  # noqa: E402
 # Texts of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
-PREFIX = "the "  # one token
-QUERY = "the river "
+PREFIX, QUERY = PROMPTS.default, PROMPTS.by_name["query"]  # one token and two
 TRUNCATED = {"extra_body": {"truncate": True}}
 
 
 @pytest.fixture(scope="module")
 def export_dir(tmp_path_factory, write_export):
     folder = tmp_path_factory.mktemp("serving") / "sentences"
-    write_export(folder, "sentence_encoder", prompts=Prompts({"query": QUERY}, PREFIX))
+    write_export(folder, "sentence_encoder", prompts=PROMPTS)
     return str(folder)
 
 
@@ -124,7 +123,7 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
 @pytest.mark.slow
 def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
     folder = tmp_path / "sparse"
-    options = {"poolings": ["splade"], "layers_after": (), "prompts": Prompts({"query": QUERY}, "")}
+    options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}
     write_export(folder, "sentence_encoder", **options)
     client = TestClient(make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences"))
 
@@ -132,14 +131,17 @@ def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
         answer = client.post(path, json=content)
         return answer.status_code, answer.json()
 
-    vectors = signature(str(folder), 1, "text", text=TEXTS)["vectors"]
+    def predicted(name):
+        return answers("/v1/models/sentences:predict", signature_name=name, inputs=TEXTS)[1]["outputs"]
+
+    vectors = np.array(predicted("text"))
     places = [np.flatnonzero(row) for row in vectors]
     status, rows = answers("/embed_sparse", inputs=TEXTS)
     assert status == 200 and 0 < min(map(len, places)) <= max(map(len, places)) < vectors.shape[1]
     for row, place, vector in zip(rows, places, vectors, strict=True):
         assert [weight["index"] for weight in row] == place.tolist()
         assert_close([weight["value"] for weight in row], vector[place])
-    sparse = signature(str(folder), 1, "sparse_vectors", text=TEXTS)
+    sparse = {name: np.array(values) for name, values in predicted("sparse_vectors").items()}
     for ids, values, place, vector in zip(sparse["indices"], sparse["values"], places, vectors, strict=True):
         assert ids[: len(place)].tolist() == place.tolist() and not values[len(place) :].any()
         assert_close(values[: len(place)], vector[place])
@@ -470,7 +472,7 @@ def test_ranking_by_a_classifier_of_pairs(
     server.wait_for_version(str(number))
     for query in QUERIES:
         pairs = {"text_a": [query] * len(PASSAGES), "text_b": PASSAGES}
-        outputs = signature(export_dir, number, "text", **pairs)
+        outputs = {name: np.array(values) for name, values in server.outputs("text", pairs).items()}
         if labels:
             scores = outputs["probabilities"][:, relevant]
             raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
@@ -525,31 +527,9 @@ def test_ranking_by_a_classifier_of_pairs(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_windows", [3, *endurance(1)])
-def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
-    number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
-    server.wait_for_version(str(number))
-    pairs = [["the town", "a river"], ["bright word " * 40, "the"], ["a"]]
-    columns = {"text_a": [pair[0] for pair in pairs], "text_b": [pair[1] if pair[1:] else "" for pair in pairs]}
-    outputs = signature(export_dir, number, "text", **columns)
-
-    def expected_classes(row, name):
-        best_first = sorted(zip(outputs[name][row].tolist(), LABELS, strict=True), reverse=True)
-        return [{"label": label, "score": pytest.approx(score, abs=TOLERANCE)} for score, label in best_first]
-
-    found = [expected_classes(row, "probabilities") for row in range(3)]
-    assert post(server, "/predict", {"inputs": pairs}) == (200, found)
-    assert post(server, "/predict", {"inputs": pairs[0], "raw_scores": True}) == (200, expected_classes(0, "logits"))
-    for path in ("/predict", "/"):
-        assert post(server, path, {"inputs": "a"}) == (200, expected_classes(2, "probabilities"))
-    assert hub_client.text_classification("a").label == expected_classes(2, "probabilities")[0]["label"]
-    assert post(server, "/rerank", {"query": "a", "texts": ["b"]})[0] == 424
-    assert server.get("/info")[1]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))
-
-
-@pytest.mark.slow
 def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(server, export_dir, write_export):
-    server.wait_for_version(os.path.basename(write_export(export_dir, labels=("0", "1"))))
+    if "reranker" not in server.get("/info")[1]["model_type"]:
+        server.wait_for_version(os.path.basename(write_export(export_dir, labels=("0", "1"))))
     body = json.dumps({"query": "a", "texts": ["a " * 500_000] * 60, "return_text": True}).encode()  # answers: 60 MB
     head = f"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
@@ -560,3 +540,26 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
     for connection in slow:
         connection.close()
     server.wait_until(lambda: post(server, "/rerank", body)[0] != 429, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_windows", [3, *endurance(1)])
+def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
+    number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
+    server.wait_for_version(str(number))
+    pairs = [["the town", "a river"], ["bright word " * 40, "the"], ["a"]]
+    columns = {"text_a": [pair[0] for pair in pairs], "text_b": [pair[1] if pair[1:] else "" for pair in pairs]}
+    outputs = server.outputs("text", columns)
+
+    def expected_classes(row, name):
+        best_first = sorted(zip(outputs[name][row], LABELS, strict=True), reverse=True)
+        return [{"label": label, "score": pytest.approx(score, abs=TOLERANCE)} for score, label in best_first]
+
+    found = [expected_classes(row, "probabilities") for row in range(3)]
+    assert post(server, "/predict", {"inputs": pairs}) == (200, found)
+    assert post(server, "/predict", {"inputs": pairs[0], "raw_scores": True}) == (200, expected_classes(0, "logits"))
+    for path in ("/predict", "/"):
+        assert post(server, path, {"inputs": "a"}) == (200, expected_classes(2, "probabilities"))
+    assert hub_client.text_classification("a").label == expected_classes(2, "probabilities")[0]["label"]
+    assert post(server, "/rerank", {"query": "a", "texts": ["b"]})[0] == 424
+    assert server.get("/info")[1]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))

@@ -44,7 +44,7 @@ def start(write_export, tmp_path_factory):
 
     def start_server(task, **flags):
         folder = tmp_path_factory.mktemp(task) / task
-        write_export(folder, task)
+        write_export(folder, task, **({"prompts": tiny_exports.PROMPTS} if task == "sentence_encoder" else {}))
         servers.append(Server(str(folder), folder.parent / "log", ui=True, **flags))
         return servers[-1]
 

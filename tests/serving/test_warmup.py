@@ -21,6 +21,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
 from official_bert.tokenization import FullTokenizer
 from tests.serving.server_process import wait_until
+from tests.serving.tiny_exports import PROMPTS
 
 SETTINGS = BatchingSettings(num_batch_threads=2, max_batch_size=4096)
 
@@ -83,7 +84,7 @@ def test_signatures_that_are_asked_first_are_warm_at_the_start_and_the_others_so
 
 @pytest.mark.slow
 def test_a_failing_request_is_one_line(write_export, tmp_path, caplog):
-    path = os.path.join(write_export(tmp_path / "encoder", "sentence_encoder"), *WARMUP_FILE)
+    path = os.path.join(write_export(tmp_path / "encoder", "sentence_encoder", prompts=PROMPTS), *WARMUP_FILE)
     records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
@@ -99,7 +100,8 @@ def test_a_failing_request_is_one_line(write_export, tmp_path, caplog):
 @pytest.mark.slow
 def test_a_response_with_too_many_numbers_is_refused_before_it_is_computed(write_export, tmp_path):
     """A model of SPLADE gives each text 1,182 weights."""
-    write_export(tmp_path / "splade", "sentence_encoder", poolings=("splade",), layers_after=())
+    options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}
+    write_export(tmp_path / "splade", "sentence_encoder", **options)  # as in test_embedding_server.py
     version = ServedModel(str(tmp_path / "splade"), SETTINGS).version
     texts = np.array([b"a"] * 1775, dtype=object)
     with pytest.raises(RequestError, match="has 1775 examples; at most 1774 are allowed .* 2097152 cells"):

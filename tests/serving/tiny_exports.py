@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import Prompts
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
@@ -20,6 +21,7 @@ from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import FullTokenizer
 
 PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
+PROMPTS = Prompts({"query": "the river "}, "the ")  # of most sentence encoders, whose export is then made once
 LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
 _LENGTH = 32
 

@@ -28,6 +28,7 @@ from tests.tokenization.sentencepiece_models import (
 )
 
 SPACE = "\u2581"
+READ_OTHERWISE = ("albert", "kobert", "deberta")  # the last in test_roberta_tokenizers.py
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def plain_ids(processor, text):
     ("variant", "lower"),
     [
         ("albert", True),
-        *slow(("kobert", False), *((variant, True) for variant in list(VARIANTS)[1:] if variant != "kobert")),
+        *slow(("kobert", False), *((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE)),
         *endurance(("kobert", True), ("albert", False)),
     ],
 )
@@ -173,7 +174,7 @@ def test_words_begin_where_albert_says(tokenizer, token, continues):
 
 
 def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than_u0020():
-    for code in range(0x110000):
+    for code in (*range(0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)):  # the others are not decomposed
         for part in decompose(chr(code)):
             assert len(part.lower()) == 1
             assert part == " " or not part.isspace() or chr(code).isspace(), hex(code)

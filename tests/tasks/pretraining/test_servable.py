@@ -77,15 +77,15 @@ def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_pa
     }  # fmt: skip
     run_here("run_pretraining", **flags, do_export=True, export_top_k=4)
     folder = str(tmp_path / "serving" / "1")
-    answer, ids = answers_of(folder, [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}]])
-    ids_only = tf.saved_model.load(folder).signatures["serving_default"]
-    again = ids_only(**{name: tf.constant(values) for name, values in ids.items()})
-    assert np.vectorize(bytes.decode)(again["words"].numpy()).tolist() == answer["words"]
+    encoded = [plain.encode(text) for text in TEXTS]
+    padded = [row + [0] * (max(map(len, encoded)) - len(row)) for row in encoded]
+    own = {"input_ids": padded, "input_mask": np.sign(padded).tolist(), "segment_ids": np.zeros_like(padded).tolist()}
+    requests = [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}], ["serving_default", own]]
+    answer, ids, again = answers_of(folder, requests)
+    assert again["words"] == answer["words"] and ids == own
     np.testing.assert_allclose(again["probabilities"], answer["probabilities"], atol=TOLERANCE)
     filled = Predictor(str(tmp_path / "serving"))(TEXTS)
     for row, text in enumerate(TEXTS):
-        is_real = np.array(ids["input_mask"][row]) == 1
-        assert np.array(ids["input_ids"][row])[is_real].tolist() == plain.encode(text)
         assert_filled(filled[row], plain.fill(text, 4))
         masks = zip(answer["words"][row], answer["probabilities"][row], strict=True)
         found = [[FilledMask(*candidate) for candidate in zip(*mask, strict=True)] for mask in masks]
@@ -101,8 +101,8 @@ def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_fil
     run_here("run_pretraining", **flags, do_train=True, num_train_steps=1)
     assert [len(words) for words in Predictor(tmp_path / "out", top_k=3)("a [MASK] [MASK]")] == [3, 3]
     assert Predictor(tmp_path / "out").embed("a text").ndim == 1
-    exported = {**flags, "input_file": None, "do_export": True, "export_dir": str(tmp_path / "serving")}
-    run_here("run_pretraining", **exported)  # with the folder's vocabulary
+    exported = {**flags, "input_file": None, "export_dir": str(tmp_path / "serving"), "export_format": "tflite"}
+    run_here("run_pretraining", **exported, do_export=True)  # with the folder's vocabulary
     assert len(Predictor(tmp_path / "serving")("a [MASK] [MASK]")) == 2
 
     shutil.copy(records_file, records)  # without the files that give its vocabulary
@@ -117,12 +117,9 @@ def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_fil
 
 
 @pytest.mark.slow
-def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
+def test_probabilities_are_over_the_whole_vocabulary(one_layer_model, tokenizer):
     bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
-    model, tokenizer = (
-        load_model(bert_config, one_layer_model["init_checkpoint"]),
-        FullTokenizer(one_layer_model["vocab_file"]),
-    )
+    model = load_model(bert_config, one_layer_model["init_checkpoint"])
     servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=5000)
     fill = graph_predictor(servable)
     first, second = fill("the [MASK] woke before the [MASK] did .")
@@ -135,12 +132,9 @@ def test_probabilities_are_over_the_whole_vocabulary(one_layer_model):
 
 
 @pytest.mark.slow
-def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, monkeypatch):
+def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, tokenizer, monkeypatch):
     bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
-    model, tokenizer = (
-        load_model(bert_config, one_layer_model["init_checkpoint"]),
-        FullTokenizer(one_layer_model["vocab_file"]),
-    )
+    model = load_model(bert_config, one_layer_model["init_checkpoint"])
     monkeypatch.setattr(servable_module, "MOST_POSITIONS", 60)  # two rows
     monkeypatch.setattr(pretraining_servable, "MOST_LOGITS", 4 * bert_config.vocab_size)
     servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=3)

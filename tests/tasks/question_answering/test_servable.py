@@ -221,6 +221,7 @@ def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, s
     assert len(answers) == 20
 
 
+@pytest.mark.slow
 def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
     broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees", b"\xf0\x9f bees \xe4"]
     whole = [text.decode("utf-8", "ignore").encode() for text in broken]
@@ -231,6 +232,7 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
         assert (values.numpy() == expected[name].numpy()).all(), name
 
 
+@pytest.mark.slow
 def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer):
     context = tf.constant([" ".join(filler(tokenizer, 30_000))])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -280,6 +282,7 @@ def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, 
     assert (null.text, null.start, null.end) == ("", 0, 0)
 
 
+@pytest.mark.slow
 def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, chooser_servable):
     of_version_2 = chooser_servable.signature("text")
     nothing = tf.constant([], tf.string)
@@ -294,7 +297,8 @@ def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, choo
 
 
 @pytest.mark.slow
-def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(chooser, config, tokenizer, monkeypatch):
+def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(chooser, config, vocab_file, monkeypatch):
+    tokenizer = FullTokenizer(vocab_file)  # with a graph of its own
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 2_000)
     monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 500)
@@ -319,6 +323,7 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
         servable.signature("tokenize")(**long)
 
 
+@pytest.mark.slow
 def test_texts_in_unequal_numbers_are_refused(program):
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same number of examples"):
         program(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))

@@ -15,7 +15,6 @@ from official_bert.serving.exports import write_export
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.reader import results
 from official_bert.tasks.sentence_encoder.servable import SentenceServable
-from tests.ask_export import answers_of
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE
 
@@ -43,6 +42,11 @@ def servable_of(model, tokenizer, **options):
     return SentenceServable(model, model.encoder.config, tokenizer, max_seq_length=LENGTH, **options)
 
 
+def outputs_for(ids, model, tokenizer, **options):
+    outputs = servable_of(model, tokenizer, **options).predict(ids)
+    return {name: values.numpy() for name, values in outputs.items()}
+
+
 def vectors_of(model, tokenizer, texts, **options):
     outputs = servable_of(model, tokenizer, **options).answer(text=tf.constant(texts))
     return {name: values.numpy() for name, values in outputs.items()}
@@ -65,10 +69,11 @@ def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
 
 
 def test_sizes_and_types(model, tokenizer, encoder):
-    whole = vectors_of(model, tokenizer, AWKWARD_TEXTS)["vectors"]
+    ids = {name: tf.constant(array) for name, array in tokenizer(AWKWARD_TEXTS, max_seq_length=LENGTH).items()}
+    whole = outputs_for(ids, model, tokenizer)["vectors"]
     assert whole.shape == (len(AWKWARD_TEXTS), WIDTH)
     np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=TOLERANCE)
-    found = vectors_of(model, tokenizer, AWKWARD_TEXTS, size=9, vector_types=("int8", "binary"))
+    found = outputs_for(ids, model, tokenizer, size=9, vector_types=("int8", "binary"))
     assert {name: (values.shape[1], str(values.dtype)) for name, values in found.items()} == {
         "vectors": (9, "float32"), "int8_vectors": (9, "int8"), "binary_vectors": (2, "uint8")
     }  # fmt: skip
@@ -78,7 +83,7 @@ def test_sizes_and_types(model, tokenizer, encoder):
     np.testing.assert_array_equal(found["int8_vectors"], np.round(expected))
     np.testing.assert_array_equal(found["binary_vectors"], np.packbits(found["vectors"] > 0, axis=1))
     plain = SentenceModel(encoder)
-    cut, mean = (vectors_of(plain, tokenizer, AWKWARD_TEXTS, size=size)["vectors"] for size in (9, None))
+    cut, mean = (outputs_for(ids, plain, tokenizer, size=size)["vectors"] for size in (9, None))
     np.testing.assert_array_equal(cut, mean[:, :9])
     with pytest.raises(UserError, match="vector_size=14 exceeds the 13 components"):
         servable_of(model, tokenizer, size=14)
@@ -90,16 +95,17 @@ def test_an_export_gives_what_the_model_does(model, tokenizer, tmp_path):
     servable.use_export_stack(2)
     path = write_export(str(tmp_path / "sentences"), servable)
     ids = {name: values.numpy().tolist() for name, values in servable.tokenize(tf.constant(AWKWARD_TEXTS)).items()}
-    requests = [["text", {"text": AWKWARD_TEXTS}], ["serving_default", ids], ["token_vectors", ids]]
-    *answers, of_tokens = answers_of(path, requests)
+    signatures = tf.saved_model.load(path).signatures
+    tensors = {name: tf.constant(values) for name, values in ids.items()}
+    answers = signatures["text"](text=tf.constant(AWKWARD_TEXTS)), signatures["serving_default"](**tensors)
+    of_tokens = signatures["token_vectors"](**tensors)
     mask = np.array(ids["input_mask"])
-    assert of_tokens["lengths"] == mask.sum(axis=1).tolist()
+    assert of_tokens["lengths"].numpy().tolist() == mask.sum(axis=1).tolist()
     tokens = model.encoder(**{name: np.array(values) for name, values in ids.items()})["sequence_output"].numpy()
     np.testing.assert_allclose(np.array(of_tokens["token_vectors"])[mask == 1], tokens[mask == 1], atol=TOLERANCE)
-    function = tf.saved_model.load(path).signatures["token_vectors"]
     many = tf.ones([(1 << 21) // tokens.shape[2] // LENGTH + 1, LENGTH], tf.int32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="each table of the response is limited to 2097152 cells"):
-        function(**dict.fromkeys(ids, many))
+        signatures["token_vectors"](**dict.fromkeys(ids, many))
     for answer in answers:
         assert answer.keys() == expected.keys()
         np.testing.assert_allclose(answer["vectors"], expected["vectors"], atol=TOLERANCE)

@@ -47,7 +47,7 @@ def test_the_best_sequences_that_follow_the_rules_are_found(tags, scheme):
 @pytest.mark.slow
 def test_long_and_short_sentences_are_not_padded_to_one_length(monkeypatch):
     rng, sizes = np.random.default_rng(2), []
-    lengths = rng.permutation([*[1] * 200, *rng.integers(0, 30, 20), 300])
+    lengths = rng.permutation([*[1] * 90, *rng.integers(0, 30, 20), 300])
     scores, splits = rng.normal(size=[lengths.sum(), len(IOB2)]).astype("float32"), np.cumsum([0, *lengths])
     transitions = Transitions(*(rng.normal(size=[5] * rank).astype("float32") for rank in (1, 2, 1)))
 
@@ -59,8 +59,10 @@ def test_long_and_short_sentences_are_not_padded_to_one_length(monkeypatch):
     monkeypatch.setattr(servable, "_LARGEST_GROUP", 1000)
     numbers, shares = decode_words(tf.constant(scores), tf.constant(splits), transitions)
     assert max(sizes) == 300 * 5 and sum(sizes) < 2 * scores.size and len(sizes) > 6
-    for start, end in itertools.pairwise(splits):
+    for number, (start, end) in enumerate(itertools.pairwise(splits)):
         assert numbers[start:end].numpy().tolist() == best_path(scores[start:end], transitions)
+        if end - start == 1 and number % 9:
+            continue  # some suffice
         words = tf.ones([1, end - start], tf.bool)
         expected = tagging.marginals(scores[None, start:end], words, transitions)[0] if end > start else shares[:0]
         chosen = tf.gather(expected, numbers[start:end], batch_dims=1) if end > start else expected

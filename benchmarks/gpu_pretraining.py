@@ -12,7 +12,8 @@ import time
 from gpu_training_step import Job
 
 from official_bert import PretrainingModel
-from official_bert.data.record_files import count_records, numpy_batches
+from official_bert.data.batches import numpy_batches
+from official_bert.data.record_files import count_records
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.jax_attention import LAYOUTS

@@ -91,7 +91,7 @@ def our_steps(job: Job, number_type: str) -> Callable[[int], float]:
     if job.side == TENSORFLOW:
         import tensorflow as tf
 
-        from official_bert.training.devices import TensorFlowCluster
+        from official_bert.training.tensorflow_devices import TensorFlowCluster
 
         cluster = TensorFlowCluster(tf.distribute.get_strategy(), use_xla=True)
         batches = tf.data.Dataset.from_tensors(batch_of(job)).repeat()

@@ -100,7 +100,8 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.modeling.heads import ClassificationModel
     from official_bert.serving.exports import write_export, write_lite, write_onnx
-    from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
+    from official_bert.tasks.classification.servable import ClassificationServable
+    from official_bert.tasks.classification.task import ClassOutputs
     from official_bert.tokenization import FullTokenizer
 
     hf_dir, converted = str(flags.folder / "hf"), str(flags.folder / "converted")

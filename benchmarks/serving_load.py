@@ -34,7 +34,8 @@ def prepare(flags: argparse.Namespace) -> None:
     from official_bert.modeling.encoder_options import PLAIN, UNPADDED
     from official_bert.modeling.heads import ClassificationModel
     from official_bert.serving.exports import write_export, write_lite
-    from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
+    from official_bert.tasks.classification.servable import ClassificationServable
+    from official_bert.tasks.classification.task import ClassOutputs
     from official_bert.tokenization import FullTokenizer
 
     tokenizer = FullTokenizer(str(flags.vocab_file))

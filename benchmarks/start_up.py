@@ -58,7 +58,7 @@ def importing():
     mark("Python and flags")
     import_tensorflow()
     from official_bert.training.loop import Trainer
-    from official_bert.training.step import TensorFlowSteps
+    from official_bert.training.tensorflow_step import TensorFlowSteps
     mark("import of TensorFlow")
     marking(Trainer, "__init__", "model")
     marking(TensorFlowSteps, "__init__", "optimizer")

@@ -269,7 +269,7 @@ def forked_children(forked_python, monkeypatch):
 
 @pytest.fixture(scope="session")
 def two_devices():
-    from official_bert.training.devices import mirrored_strategy  # imports TensorFlow
+    from official_bert.training.tensorflow_devices import mirrored_strategy  # imports TensorFlow
 
     return mirrored_strategy("CPU", 2)
 

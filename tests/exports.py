@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from official_bert.inference.finished_runs import SavedModel
+from official_bert.inference.exports import SavedModel
 from official_bert.inference.predictor import Predictor
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.serving.signatures import CLASSIFY, SIGNATURES

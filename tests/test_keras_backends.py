@@ -123,17 +123,17 @@ def test_fused_attention_gives_the_same(models):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "backend", "arguments"),
     [
-        ("Predictor", ["tests"]),
-        ("export", ["absent", "serving"]),
-        ("AttentionReader", [None, None, "absent"]),
-        ("Trainer", [None, None]),
+        ("Predictor", "torch", ["tests"]),
+        ("export", "jax", ["absent", "serving"]),
+        ("AttentionReader", "jax", [None, None, "absent"]),
+        ("Trainer", "jax", [None, None]),
     ],
 )
-def test_what_needs_tensorflow_says_so(name, arguments, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    message = f"{name} needs Keras's TensorFlow backend, and this process uses jax; set .* KERAS_BACKEND=tensorflow"
+def test_what_needs_tensorflow_says_so(name, backend, arguments, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    message = f"{name} needs Keras's TensorFlow backend, and this process uses {backend}; set .* KERAS_BACKEND="
     with pytest.raises(UserError, match=message):
         getattr(official_bert, name)(*arguments, **({"seed": 1} if name == "Trainer" else {}))
 

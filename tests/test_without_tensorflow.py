@@ -3,17 +3,22 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
-import sysconfig
 
+import keras
 import numpy as np
 import pytest
 
 import official_bert
-from official_bert import PretrainingModel
+from official_bert import BertConfig, BertEncoder, FullTokenizer, PretrainingModel, save_model
+from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.tasks.pretraining.task import PretrainingTask
 from tests.conftest import GOLDEN, ROOT, run_program, script_environment
+from tests.exports import assert_same
+from tests.serving.tiny_exports import LABELS, PAIRS, TAGS
+from tests.serving.tiny_exports import TASKS as TINY_MODELS
 
 _REPORT = r"""
 import json, re, sys
@@ -61,7 +66,7 @@ def test_modules_that_make_records():
 
 
 _NEED_TENSORFLOW = {
-    *("AttentionReader", "DatasetTokenizer", "Predictor", "Trainer", "VectorIndex"),
+    *("AttentionReader", "DatasetTokenizer"),
     *("export", "load_export", "save_model"),
 }
 _IMPORTS = """
@@ -84,7 +89,8 @@ import importlib.util, sys
 import keras
 import numpy as np
 import official_bert
-from official_bert.data.record_files import count_records, numpy_batches
+from official_bert.data.batches import numpy_batches
+from official_bert.data.record_files import count_records
 from official_bert.optimization.optimizers import create_optimizer
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
@@ -102,7 +108,9 @@ model.save_checkpoint(f"{folder}/trained/model.safetensors")
 loaded = official_bert.PretrainingModel.from_checkpoint(f"{folder}/trained")
 for variable, other in zip(model.weights, loaded.weights, strict=True):
     np.testing.assert_array_equal(variable, other)
-for bundle in (None, *bundles):
+first, *others = bundles
+official_bert.PretrainingModel.from_checkpoint(first).save_checkpoint(f"{folder}/converted/model.safetensors")
+for bundle in (None, *others):
     try:
         official_bert.BertEncoder.from_checkpoint(bundle) if bundle else model.save_checkpoint(folder)
     except UserError as error:
@@ -110,28 +118,41 @@ for bundle in (None, *bundles):
 """
 
 
-@pytest.mark.slow
-def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, model_dir, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    for place in pathlib.Path(sysconfig.get_path("purelib")).iterdir():
+@pytest.fixture(scope="module")
+def run_without(tmp_path_factory):
+    """Return a function that runs Python on JAX where TensorFlow is not installed, and returns what it prints."""
+    folder = tmp_path_factory.mktemp("without") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for place in pathlib.Path(np.__file__).parents[1].iterdir():
         if not re.match(r"tensorflow|google$|.*\.pth$", place.name):  # nor the folder of protocol buffers
             (packages / place.name).symlink_to(place)
 
     def run(*arguments):
-        command = [tmp_path / "venv" / "bin" / "python", *arguments]
+        command = [folder / "bin" / "python", *arguments]
         environment = script_environment() | {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+        result = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
+    return run
+
+
+@pytest.mark.slow
+def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, model_dir, tmp_path, run_without):
     bundle = str(model_dir / "bert_model.ckpt")
     model = PretrainingModel.from_checkpoint(bundle)
     model.save_checkpoint(tmp_path / "theirs" / "model.safetensors")
     flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}
     flags |= {"max_seq_length": 32, "max_predictions_per_seq": 5}
-    run("-m", "official_bert", "create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
+    run_without(
+        "-m", "official_bert", "create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items())
+    )
     places = [tmp_path / "records", tmp_path / "theirs", bundle, GOLDEN / "tf2" / "garden_encoder_v2"]
-    printed = run("-c", _PROGRAM, *places).splitlines()
-    assert len(printed) == 3
+    printed = run_without("-c", _PROGRAM, *places).splitlines()
+    assert len(printed) == 2
+    files = [tmp_path / "theirs" / name / "model.safetensors" for name in ("", "converted")]
+    assert files[0].read_bytes() == files[1].read_bytes()
     for line in printed:
         assert re.search("(bert_model.ckpt|model with .index).* needs TensorFlow; run: pip install tensorflow", line)
     task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
@@ -139,3 +160,66 @@ def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, 
         batch = {name: found[name] for name in task.schema.names}
         for name, loss in task.losses(model(batch), batch).items():
             np.testing.assert_allclose(found[name], loss.total, rtol=1e-5)
+
+
+# The flags of `save_model` and the texts of each task.
+_MODELS = {
+    "classification": ({"labels": LABELS, "text_b_column": "b", "max_seq_length": 32}, PAIRS),
+    "tagging": ({"labels": TAGS, "max_seq_length": 32}, ["the town", "", "a river " * 30]),
+    "question_answering": (
+        {"max_seq_length": 32, "doc_stride": 8, "max_query_length": 8}, [("the town", "a bright river " * 20)]
+    ),
+    "multiple_choice": ({"max_seq_length": 32}, [("the town", ["a river", "bright word"]), ("a", ["b", "c", "d"])]),
+    "pretraining": ({"max_seq_length": 32}, ["the [MASK] town", "a river", "[MASK] [MASK] [MASK]"]),
+    "sentence_encoder": ({"max_seq_length": 32, "data_dir": "."}, ["the town", "a river " * 9]),
+}  # fmt: skip
+_PREDICT = """
+import json, sys
+from official_bert import Predictor
+from official_bert.inference.predictor import as_json
+
+for folder, texts in json.loads(sys.argv[1]).items():
+    predict = Predictor(folder)
+    texts = [tuple(text) if isinstance(text, list) else text for text in texts]
+    records = predict.predict_records([bytes.fromhex(sys.argv[2])] * 3)
+    vectors = predict.embed(["the town", "a river"], pooling="max")
+    print(json.dumps([as_json(predict(texts)), as_json(records), as_json(vectors)]))
+assert not sys.modules.get("tensorflow") or sys.argv[3] == "tensorflow"
+"""
+
+
+@pytest.mark.slow
+def test_predictors_where_tensorflow_is_not_installed(one_layer_config_file, vocab_file, tmp_path, run_without):
+    config, tokenizer, texts = BertConfig.from_json_file(one_layer_config_file), FullTokenizer(vocab_file), {}
+    for task, (flags, some) in _MODELS.items():
+        model, _ = TINY_MODELS[task](BertEncoder(config), config=config, tokenizer=tokenizer)
+        for variable in model.trainable_variables:  # large enough that texts matter
+            variable.assign(variable + keras.random.normal(variable.shape, stddev=0.1, seed=1))
+        texts[save_model(tmp_path / task, model, tokenizer, **flags)] = some
+    ids = {"input_ids": [2, *range(9, 38), 4, 3], "input_mask": [1] * 32, "segment_ids": [0] * 32}
+    arguments = [json.dumps(texts), RecordSchema(*ENCODER_FIELDS).sized(S=32).encode(ids).hex()]
+    found = run_without("-c", _PREDICT, *arguments, "jax").splitlines()
+    expected = run_program(_PREDICT, *arguments, "tensorflow").splitlines()[-len(texts) :]
+    for answers, others in zip(found, expected, strict=True):
+        assert_same(json.loads(answers), json.loads(others))
+
+
+@pytest.mark.slow
+def test_predictions_of_a_command_where_tensorflow_is_not_installed(reviews, tmp_path, run_without):
+    shutil.copytree(reviews["output_dir"], tmp_path / "out")
+    expected = {name: (tmp_path / "out" / name).read_text() for name in ("test_results.tsv", "predictions.tsv")}
+    for name in (*expected, "predict.tf_record", "predict.tf_record.json"):
+        (tmp_path / "out" / name).unlink(missing_ok=True)
+    flags = {
+        "output_dir": tmp_path / "out",
+        "backend": "jax",
+        "predict_file": "test.tsv",
+        "data_dir": reviews["data_dir"],
+    }
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    run_without("-m", "official_bert", "run_classifier", "--do_predict", *given)
+    for name, text in expected.items():
+        found = re.split(r"(\d+\.\d+(?:e-\d+)?)", (tmp_path / "out" / name).read_text())
+        parts = re.split(r"(\d+\.\d+(?:e-\d+)?)", text)
+        assert found[::2] == parts[::2] and len(parts) > 9
+        np.testing.assert_allclose(np.array(found[1::2], float), np.array(parts[1::2], float), atol=1e-5)

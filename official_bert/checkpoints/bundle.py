@@ -16,13 +16,13 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from official_bert.checkpoints.locate import DATA_SUFFIX, STATE_FILE, Source, check_path, locate, step_of
+from official_bert.checkpoints.tensor_bundle import TensorBundle
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import canonical_name, stored_names
 from official_bert.support import files, writing
@@ -113,14 +113,6 @@ def check_stored(path: str, members: Iterable[zipfile.ZipInfo], num_bytes: int) 
             raise UserError(f"{path}: {member.filename:.80} is compressed or does not fit the file; save it again")
 
 
-def read_part(path: str, start: int, num_bytes: int) -> bytes:
-    if start + num_bytes > files.size(path):
-        raise UserError(f"{path} ends before byte {start + num_bytes:,}, which it declares; is it truncated?")
-    with files.open_file(path, "rb") as source:
-        source.seek(start)
-        return source.read(num_bytes)
-
-
 class LayerVariable(NamedTuple):
     """A variable of a layer: the layer's number (None if the name has none), its part, and 1 for a bias or beta."""
 
@@ -169,19 +161,14 @@ class CheckpointReader:
         self.source = path if isinstance(path, Source) else locate(path, what)
         self.prefix = self.source.prefix  # the checkpoint's name
         self.name = f"{what} {self.prefix}"  # the prefix, preceded by the parameter that named it, for messages
-        check_path(self.prefix)
         _check_files(self.prefix)
-        tf = _tensorflow(self.name)
         try:
-            self._reader = tf.train.load_checkpoint(self.prefix)
-            shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
-            self._dtypes = {name: np.dtype(dtype.as_numpy_dtype) for name, dtype in dtypes.items()}
-            declared = {name: (tuple(shape), self._dtypes[name].itemsize) for name, shape in shapes.items()}
-            check_declared(self.prefix, declared, _num_data_bytes(self.prefix))
-        except _read_errors() as error:
-            raise UserError(
-                f"{self.name} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
-            ) from error
+            self._bundle = TensorBundle(self.prefix)
+            declared = {name: (entry.shape, entry.dtype.itemsize) for name, entry in self._bundle.entries.items()}
+            check_declared(self.prefix, declared, self._bundle.num_bytes)
+        except (ValueError, OSError) as error:
+            raise UserError(f"{self.name} cannot be read as a checkpoint: {_reason(error)}{self._way_out()}") from error
+        shapes = {name: shape for name, (shape, _) in declared.items()}
         if not of_objects and OBJECT_GRAPH in shapes:
             raise UserError(
                 f"{self.name} is an object checkpoint of TensorFlow 2, from which runs cannot resume; "
@@ -192,7 +179,7 @@ class CheckpointReader:
             if self._stored_names[canonical_name(name)] != name:
                 raise UserError(f"{self.name} has {canonical_name(name)} twice, also under another name")
         # variable name to shape, for every array
-        self.shapes = {ours: tuple(shapes[stored]) for ours, stored in self._stored_names.items()}
+        self.shapes = {ours: shapes[stored] for ours, stored in self._stored_names.items()}
 
     @property
     def step(self) -> int:
@@ -207,15 +194,15 @@ class CheckpointReader:
 
     def stored_array(self, name: str) -> StoredArray:
         """Return an array of weights that is read when needed."""
-        dtype = self._dtypes[self._stored_names.get(name, name)]
+        dtype = self._bundle.entries[self._stored_names.get(name, name)].dtype
         return StoredArray(self.prefix, name, dtype, self.shapes[name], functools.partial(self.read_stored, name))
 
     def read_stored(self, name: str) -> np.ndarray:
         """Read one array as it is stored, also one without weights."""
         try:
-            return self._reader.get_tensor(self._stored_names.get(name, name))
-        except _read_errors() as error:
-            raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
+            return self._bundle.read(self._stored_names.get(name, name))
+        except (ValueError, OSError) as error:
+            raise UserError(f"{self.prefix}: {name} cannot be read: {_reason(error)}{self._way_out()}") from error
 
     def _way_out(self) -> str:
         """Return advice about earlier checkpoints, if this one is damaged."""
@@ -236,35 +223,23 @@ class CheckpointReader:
 
 def is_whole(prefix: str) -> bool:
     """Return True if the whole checkpoint can be read and matches its checksums."""
-    tf = _tensorflow(prefix)
     try:
         _check_files(prefix)
-        reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    except _read_errors():  # a UserError is a ValueError
+        bundle = TensorBundle(prefix)
+        for name in bundle.entries:
+            bundle.read(name)
+    except (ValueError, OSError):  # a UserError is a ValueError
         return False
     return True
 
 
-def _tensorflow(name: str) -> ModuleType:
-    """Return TensorFlow, which is imported here so that other formats do without it."""
-    return import_tensorflow(f"{name}, a checkpoint of TensorFlow,", ", or use model.safetensors")
-
-
-def _read_errors() -> tuple[type[Exception], ...]:
-    """Return TensorFlow's errors for damaged files, which depend on where the damage is."""
-    return _tensorflow("").errors.OpError, ValueError, IndexError, RuntimeError
-
-
-def _num_data_bytes(prefix: str) -> int:
-    folder, name = os.path.split(prefix)
-    shards = [entry for entry in files.list_folder(folder or ".") if entry.startswith(f"{name}.data-")]
-    return sum(files.size(os.path.join(folder, shard)) for shard in shards)
+def _reason(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _check_files(prefix: str) -> None:
     """Raise if a checkpoint cannot have this name, or one of its files is not a regular file."""
+    check_path(prefix)
     for suffix in (".index", DATA_SUFFIX):
         files.check_name(prefix + suffix)
         files.check_regular(prefix + suffix)
@@ -272,8 +247,7 @@ def _check_files(prefix: str) -> None:
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically and durably: data first, index last, each by renaming."""
-    tf = _tensorflow(prefix)
-    check_path(prefix)
+    tf = import_tensorflow(f"{prefix}, a checkpoint of TensorFlow,", ", or use model.safetensors")
     _check_files(prefix)
     num_bytes = sum(math.prod(tensor.shape) * tf.as_dtype(tensor.dtype).size for tensor in tensors.values())
     writing.check_disk_space(prefix, num_bytes, "checkpoint")

@@ -19,7 +19,8 @@ from typing import IO, Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, check_stored, read_part
+from official_bert.checkpoints.bundle import MAX_ARRAYS, MAX_DECLARED_BYTES, check_stored
+from official_bert.support import files
 from official_bert.support.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
@@ -108,8 +109,8 @@ def _open_zip(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Callab
         if member is None:
             raise UserError(f"{path} lacks the storage {storage.key!r:.80}; is it truncated?")
         start = member.header_offset + 30
-        start += sum(struct.unpack("<2H", read_part(path, start - 4, 4)))  # lengths of the name and the extra field
-        content = read_part(path, start, storage.size * storage.dtype.itemsize)
+        start += sum(struct.unpack("<2H", files.read_part(path, start - 4, 4)))  # lengths of name and extra field
+        content = files.read_part(path, start, storage.size * storage.dtype.itemsize)
         if zlib.crc32(content) != member.CRC:
             raise UserError(f"{path} is damaged: the storage {storage.key!r:.80} differs from its checksum")
         return content
@@ -135,7 +136,7 @@ def _open_legacy(path: str, source: IO[bytes], num_bytes: int) -> tuple[Any, Cal
         raise _PickleError(f"lacks the storage {lacking[0]!r:.80}; is it truncated?")
     if position > num_bytes:
         raise _PickleError(f"has {num_bytes:,} bytes instead of {position:,}; is it truncated?")
-    return tensors, lambda item: read_part(path, starts[item.key], item.size * item.dtype.itemsize)
+    return tensors, lambda item: files.read_part(path, starts[item.key], item.size * item.dtype.itemsize)
 
 
 class _Operations(dict[int, Callable[[Any], None]]):

@@ -24,7 +24,6 @@ from official_bert.checkpoints.bundle import (
     Weights,
     check_declared,
     is_training_state,
-    read_part,
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
@@ -336,7 +335,7 @@ def _list_safetensors(path: str, source: IO[bytes], num_bytes: int) -> list[tupl
 
 
 def _read_numbers(path: str, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    return np.frombuffer(read_part(path, start, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return np.frombuffer(files.read_part(path, start, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
 
 
 def _todays_name(name: str, theirs: HuggingFace) -> str:

@@ -11,6 +11,7 @@ from official_bert.data.text_inputs import ids_path
 from official_bert.options.command import Command
 from official_bert.options.groups import BeamOptions, TableOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
+from official_bert.serving.versions import find_export
 from official_bert.support import files
 from official_bert.support.console import format_seconds
 from official_bert.support.errors import UserError, require
@@ -121,7 +122,6 @@ def check(config: BeamPredictionConfig) -> None:
 
 def run(config: BeamPredictionConfig) -> None:
     from official_bert.data.text_inputs import TextSource
-    from official_bert.inference import finished_runs
 
     require("apache_beam", extra="beam")
     from official_bert.data import beam_jobs
@@ -140,7 +140,7 @@ def run(config: BeamPredictionConfig) -> None:
     output_files = shard_paths(config.output_file, config.num_shards)
     settings = beam_prediction.PredictionSettings(
         # All workers use one version, even if another is exported meanwhile.
-        model_dir=files.absolute_path(finished_runs.find_export(config.model_dir) or config.model_dir),
+        model_dir=files.absolute_path(find_export(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,

@@ -13,7 +13,7 @@ from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
-    from official_bert.serving.servable import TrainedModel
+    from official_bert.serving.text_model import TrainedModel
     from official_bert.tasks.sentence_encoder.servable import SentenceServable
 
 
@@ -85,7 +85,7 @@ def prepare(config: EmbeddingExportConfig) -> ModelFiles:
 
 def run(config: EmbeddingExportConfig, model_files: ModelFiles) -> None:
     from official_bert.serving.exports import export_run
-    from official_bert.serving.servable import TrainedModel
+    from official_bert.serving.text_model import TrainedModel
 
     export_run(_servable, TrainedModel(config, *model_files, config.init_checkpoint))
 

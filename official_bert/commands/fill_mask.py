@@ -34,11 +34,11 @@ def run(config: FillMaskConfig, model: "ModelFiles | EngineModel") -> None:
         raise UserError(f"the text has {num_wordpieces} wordpieces, but the model takes at most {limit}; shorten it")
     if isinstance(model, ModelFiles):
         from official_bert.inference.finished_runs import model_of
-        from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
+        from official_bert.tasks.pretraining.task import MaskTextModel, load_model
 
         loaded = load_model(model.bert_config, config.init_checkpoint, what="init_checkpoint")
-        servable = PretrainingServable(loaded, loaded.config, tokenizer, max_seq_length=limit, top_k=config.top_k)
-        model = model_of(servable)
+        sizes = {"max_seq_length": limit, "top_k": config.top_k}
+        model = model_of(MaskTextModel(loaded, loaded.config, tokenizer, **sizes))
     elif config.top_k > (most := model.outputs["text"]["probabilities"].shape[-1]):
         raise UserError(f"top_k={config.top_k}: the export has {most} words for each mask; export with export_top_k")
     (masks,) = model.results(model.answer({"text": [config.text]}))

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
+from official_bert.commands.shared.models import finetuning_needs_tensorflow, prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -20,9 +20,8 @@ def prepare(config: ClassifierConfig) -> tuple[Any, ...]:
 
 def run(config: ClassifierConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.classification.job import ClassificationJob
-    from official_bert.tasks.classification.servable import servable_of_run
 
-    run_finetuning(ClassificationJob, servable_of_run, config, inputs)
+    run_finetuning(ClassificationJob, config, inputs)
 
 
 COMMAND = Command(
@@ -34,5 +33,6 @@ COMMAND = Command(
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=finetuning_needs_tensorflow,
     last_value_counts=True,
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
+from official_bert.commands.shared.models import finetuning_needs_tensorflow, prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
 
@@ -15,9 +15,8 @@ def prepare(config: MultipleChoiceConfig) -> tuple[Any, ...]:
 
 def run(config: MultipleChoiceConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.multiple_choice.job import MultipleChoiceJob
-    from official_bert.tasks.multiple_choice.servable import servable_of_run
 
-    run_finetuning(MultipleChoiceJob, servable_of_run, config, inputs)
+    run_finetuning(MultipleChoiceJob, config, inputs)
 
 
 COMMAND = Command(
@@ -29,4 +28,5 @@ COMMAND = Command(
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=finetuning_needs_tensorflow,
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
+from official_bert.commands.shared.models import finetuning_needs_tensorflow, prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 
@@ -15,9 +15,8 @@ def prepare(config: TaggingConfig) -> tuple[Any, ...]:
 
 def run(config: TaggingConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.tagging.job import TaggingJob
-    from official_bert.tasks.tagging.servable import servable_of_run
 
-    run_finetuning(TaggingJob, servable_of_run, config, inputs)
+    run_finetuning(TaggingJob, config, inputs)
 
 
 COMMAND = Command(
@@ -29,4 +28,5 @@ COMMAND = Command(
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=finetuning_needs_tensorflow,
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
+from official_bert.commands.shared.models import finetuning_needs_tensorflow, prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.tasks.sentence_encoder.options import SentenceEncoderConfig
@@ -18,9 +18,8 @@ def prepare(config: SentenceEncoderConfig) -> tuple[Any, ...]:
 
 def run(config: SentenceEncoderConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.sentence_encoder.job import SentenceEncoderJob
-    from official_bert.tasks.sentence_encoder.servable import servable_of_run
 
-    run_finetuning(SentenceEncoderJob, servable_of_run, config, inputs)
+    run_finetuning(SentenceEncoderJob, config, inputs)
 
 
 COMMAND = Command(
@@ -32,4 +31,5 @@ COMMAND = Command(
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=finetuning_needs_tensorflow,
 )

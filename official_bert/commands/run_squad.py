@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from official_bert.commands.shared.models import prepare_finetuning, run_finetuning
+from official_bert.commands.shared.models import finetuning_needs_tensorflow, prepare_finetuning, run_finetuning
 from official_bert.options.command import Command
 from official_bert.support import files
 from official_bert.tasks.question_answering.options import SquadConfig
@@ -19,9 +19,8 @@ def prepare(config: SquadConfig) -> tuple[Any, ...]:
 
 def run(config: SquadConfig, inputs: tuple[Any, ...]) -> None:
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
-    from official_bert.tasks.question_answering.servable import servable_of_run
 
-    run_finetuning(QuestionAnsweringJob, servable_of_run, config, inputs)
+    run_finetuning(QuestionAnsweringJob, config, inputs)
 
 
 COMMAND = Command(
@@ -33,5 +32,6 @@ COMMAND = Command(
 """,
     prepare=prepare,
     run=run,
+    uses_tensorflow=finetuning_needs_tensorflow,
     last_value_counts=True,
 )

@@ -76,7 +76,8 @@ def run(config: AttentionConfig, model_files: ModelFiles) -> None:
     explained = None
     finished = finished_runs.find_run(config.init_checkpoint) if config.format != "png" else None
     if finished and finished.task.name in EXPLAINED:
-        explained = finished_runs.load(finished, use_best_checkpoint=False, changes={}, encoder_options=PLAIN)
+        trained = finished_runs.read_trained(finished, use_best_checkpoint=False, changes={}, encoder_options=PLAIN)
+        explained = finished.task.servable_module.servable_of_run(trained)
     read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k, explained=explained)
     view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
     chosen = None

@@ -4,24 +4,15 @@ No function here has a Python `if` or loop over tensors, so AutoGraph, which tak
 disabled.
 """
 
-import contextlib
-import dataclasses
 import os
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.record_files import (
-    FILES_READ_TOGETHER,
-    MAX_BYTES,
-    SHUFFLE_BUFFER,
-    check_records,
-    compression_type,
-    read_records,
-)
+from official_bert.data.batches import IS_REAL_EXAMPLE, PARSED_TOGETHER, RECORD_INDEX, TokenBudget, fitting
+from official_bert.data.record_files import FILES_READ_TOGETHER, SHUFFLE_BUFFER, compression_type
 from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
@@ -29,63 +20,7 @@ from official_bert.tokenization.graph_operations import truncate_and_join
 
 _POOLED_BATCHES = 64  # number of batches whose records are sorted by length together
 _POOLED_RECORDS = 8192  # minimum for batches of different sizes
-_PARSED_TOGETHER = 256  # records parsed at a time
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
-
-_SHORTEST = 8  # positions; the smallest length that batches are cut to
-IS_REAL_EXAMPLE = "is_real_example"
-RECORD_INDEX = "record_index"
-
-
-def padded_lengths(max_length: int, unit: int | None = None) -> list[int]:
-    """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled."""
-    length = step = unit or _SHORTEST
-    lengths = []
-    while length < max_length:
-        lengths.append(length)
-        if length == 16 * step:  # end of an octave
-            step *= 2
-        length += step
-    return [*lengths, max_length]
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenBudget:
-    num_tokens: int  # maximum number of positions per batch, padding included, over all replicas
-    multiple: int = 1  # batch sizes are multiples of this, so that replicas and their parts can share a batch
-
-    def minimum(self, longest: int) -> int:
-        return longest * self.multiple
-
-    def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
-        """Split a pool of examples into batches of similar lengths, in random order.
-
-        The longest come first. Each batch takes as many of the next examples as fit, and the last two share the
-        remainder. For example, extents 5 8 2 7 1 1 3 (positions up to the last real one), lengths 4 and 8 and a budget
-        of 16 tokens give the batches 8 7, 5 3 and 2 1 1; with another example of length 4, 8 7, 5 4 and 3 2 1 1.
-        """
-        order = np.argsort(-extents, kind="stable")
-        widths = self.widths(extents[order], lengths)
-        if self.num_tokens < self.minimum(widths[0]):
-            raise ValueError(f"{self} is less than the {self.minimum(widths[0])} tokens that the longest examples need")
-        ends = [0]
-        while ends[-1] < len(order):
-            num_fitting = self._rounded(self.num_tokens // widths[ends[-1]])
-            ends.append(min(ends[-1] + num_fitting, len(order)))
-        if len(ends) > 2:
-            ends[-2] = min(ends[-2], ends[-3] + self._rounded((ends[-1] - ends[-3]) // 2))
-        batches = np.split(order, ends[1:-1])
-        random.Random(seed).shuffle(batches)
-        return batches
-
-    @staticmethod
-    def widths(extents: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """Return the first of the lengths that holds each extent; int [B]."""
-        return np.asarray(lengths)[np.searchsorted(lengths, extents)]
-
-    def _rounded(self, number: int) -> int:
-        """Return the largest batch size, up to a limit."""
-        return int(number) // self.multiple * self.multiple
 
 
 @tf.autograph.experimental.do_not_convert
@@ -112,7 +47,7 @@ def training_batches(
         batches = _batches_within(batch_size, paths, schema, num_records, seed, start_record, lengths)
         return batches.prefetch(tf.data.AUTOTUNE)
     if lengths:
-        num_batches = _fitting(_POOLED_BATCHES, batch_size, schema)
+        num_batches = fitting(_POOLED_BATCHES, batch_size, schema)
         if is_repeated_late:
             num_batches = max(min(num_batches, num_records // batch_size), 1)
         pool_size = num_batches * batch_size
@@ -163,7 +98,7 @@ def _batches_within(
 def _pool_size(budget: TokenBudget, schema: RecordSchema, num_records: int, lengths: Sequence[int]) -> int:
     """Return the number of records sorted by length together; at most an epoch, so that no batch repeats a record."""
     wanted = max(_POOLED_RECORDS, _POOLED_BATCHES * (budget.num_tokens // lengths[-1]))
-    num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.multiple
+    num_groups = min(fitting(wanted, 1, schema), num_records) // budget.multiple
     return max(num_groups, 1) * budget.multiple
 
 
@@ -224,7 +159,7 @@ def _training_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        buffer_size = min(num_records, _fitting(SHUFFLE_BUFFER, 1, schema))
+        buffer_size = min(num_records, fitting(SHUFFLE_BUFFER, 1, schema))
         records = records.shuffle(buffer_size, seed=seed + number, reshuffle_each_iteration=False)
         return records.skip(tf.where(number == first_epoch, tf.constant(skipped, tf.int64), 0))
 
@@ -246,11 +181,6 @@ def _selected(
         return _cut(batch, schema, _padded_length(tf.reduce_max(tf.gather(extents, rows)), lengths))
 
     return tf.data.Dataset.from_tensor_slices(batches_of_rows).map(select)
-
-
-def _fitting(number: int, num_records: int, schema: RecordSchema) -> int:
-    """Return a number of groups of records, reduced if they need too much memory; at least one."""
-    return max(min(number, MAX_BYTES // (num_records * schema.num_bytes)), 1)
 
 
 def _extents(input_mask: tf.Tensor) -> tf.Tensor:
@@ -297,7 +227,7 @@ def evaluation_batches(
     if max_batches is not None:
         records = records.take(max_batches * batch_size)
     records = (
-        records.batch(_fitting(_PARSED_TOGETHER, 1, schema))
+        records.batch(fitting(PARSED_TOGETHER, 1, schema))
         .map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE)
         .unbatch()
     )
@@ -330,23 +260,6 @@ def evaluation_batches(
 def _fill_up(tensor: tf.Tensor, num_missing: tf.Tensor, num_examples: int | None) -> tf.Tensor:
     paddings = [[0, num_missing]] + [[0, 0]] * (tensor.shape.rank - 1)
     return tf.ensure_shape(tf.pad(tensor, paddings), [num_examples, *tensor.shape[1:]])
-
-
-@contextlib.contextmanager
-def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
-    """Convert TensorFlow's errors about unreadable records to messages with file and record number."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        for path in paths:
-            if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
-                check_records(read_records(path), schema, path)
-        for path in paths:
-            lines = [line for line in error.message.splitlines() if path in line]
-            if lines:  # a missing or unreachable file; around the reason TensorFlow names its own
-                reason = lines[-1].rpartition(path)[2].partition(" [Op:")[0].strip("; ")
-                raise UserError(f"cannot read {path}: {reason or error.message}") from error
-        raise
 
 
 class DatasetTokenizer:

@@ -29,6 +29,7 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest, fingerprint
 from official_bert.support.processes import Workers, available_cores
+from official_bert.support.wire import masked
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.full_tokenizer import warn_of_unknown
 
@@ -51,9 +52,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def _masked_checksum(data: bytes) -> int:
-    """Return a CRC-32C, rotated and shifted so that checksums of data that contains checksums remain good."""
-    checksum = crc32c(data)
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked(crc32c(data))
 
 
 class _HeaderTable(dict):
@@ -355,45 +354,3 @@ def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: s
                 schema.check(record)
             except UserError as error:
                 raise UserError(f"{path}: record {number} (counted from 0): {error}") from error
-
-
-def numpy_batches(
-    paths: Sequence[str], schema: RecordSchema, *, batch_size: int, num_records: int, seed: int, start_record: int = 0
-) -> Iterator[dict[str, np.ndarray]]:
-    """Shuffle and repeat records without end, as `pipeline.training_batches`, but in another order.
-
-    The commands use that one with every backend. The order is a function of the seed and the epoch number, so a run
-    resumed at `start_record` sees the same batches as an uninterrupted one.
-    """
-    first_epoch, num_used = divmod(start_record, num_records)
-    epochs = (_epoch(paths, schema, f"{seed} {number}") for number in itertools.count(first_epoch))
-    records = itertools.islice(itertools.chain.from_iterable(epochs), num_used, None)
-    while True:
-        serialized = list(itertools.islice(records, batch_size))
-        try:
-            batch = schema.decode_numpy(serialized)
-        except UserError:
-            for path in paths:  # to name the file and the record
-                check_records(read_records(path), schema, path)
-            raise
-        yield batch
-
-
-def _epoch(paths: Sequence[str], schema: RecordSchema, seed: str) -> Iterator[bytes]:
-    """Read several files at a time, in random order, and exchange each record with one in a buffer."""
-    rng, buffer = Random(seed), []
-    buffer_size = max(min(SHUFFLE_BUFFER, MAX_BYTES // schema.num_bytes), 1)
-    order = rng.sample(paths, len(paths))
-    for start in range(0, len(order), FILES_READ_TOGETHER):
-        readers = map(read_records, order[start : start + FILES_READ_TOGETHER])
-        for record in itertools.chain.from_iterable(itertools.zip_longest(*readers)):
-            if record is None:  # the end of a file that is shorter than others
-                continue
-            if len(buffer) < buffer_size:
-                buffer.append(record)
-            else:
-                place = rng.randrange(buffer_size)
-                yield buffer[place]
-                buffer[place] = record
-    rng.shuffle(buffer)
-    yield from buffer

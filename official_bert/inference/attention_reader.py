@@ -21,7 +21,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.reader import PREDICTED
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.reader import FilledMask, results
-from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
+from official_bert.tasks.pretraining.task import MaskTextModel, load_model
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
 from official_bert.tokenization import Tokenizer, vocab
@@ -168,7 +168,7 @@ class AttentionReader:
             model = load_model(bert_config, checkpoint, what="init_checkpoint", encoder_options=PLAIN)
             self._encoder = model.encoder
             sizes = {"max_seq_length": self._encoder.max_length, "top_k": top_k}
-            self._fill_mask = model_of(PretrainingServable(model, bert_config, tokenizer, **sizes))
+            self._fill_mask = model_of(MaskTextModel(model, bert_config, tokenizer, **sizes))
         else:
             self._encoder = create_encoder(bert_config)
             load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_needed).log()

@@ -1,13 +1,12 @@
-"""Loads models from the output folders of runs and from exports, for `Predictor`, and exports runs."""
+"""Finds runs and finished models of other formats, and loads their models for `Predictor`."""
 
 import dataclasses
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from official_bert.checkpoints.loading import open_checkpoint
 from official_bert.checkpoints.locate import (
@@ -18,41 +17,23 @@ from official_bert.checkpoints.locate import (
     locate,
     read_state,
 )
-from official_bert.checkpoints.model_garden import signatures
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE, described
 from official_bert.config.sentence_modules import is_sentence_encoder
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.pipeline import DatasetTokenizer
+from official_bert.inference.keras_engine import open_keras_engine
 from official_bert.inference.text_encoder import TextEncoder
-from official_bert.inference.user_models import (
-    KERAS,
-    FunctionalServable,
-    folder_of_model,
-    is_functional,
-    load_functional,
-)
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions
 from official_bert.options.option import config_from_saved
-from official_bert.serving.engine_model import USUAL_SIZES, Engine, EngineModel
-from official_bert.serving.exports import describe, export_run, write_export
-from official_bert.serving.saved_model import call_signature, load_version
-from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
-from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError
-from official_bert.serving.versions import (
-    DESCRIPTION_FILE,
-    NUM_POSITIONS,
-    SAVED_MODEL_FILE,
-    description,
-    find_version,
-    model_file,
-)
+from official_bert.options.training import JAX
+from official_bert.serving.engine_model import EngineModel
+from official_bert.serving.text_model import TextModel, TrainedModel
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
-from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
+from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
 from official_bert.tokenization import FullTokenizer, load_tokenizer
 from official_bert.training.devices import dtype_policy, require_backend
 from official_bert.training.model_files import find_text_flags, read_model_files
@@ -94,73 +75,11 @@ def find_run(path: str) -> FinishedRun | None:
 
 def load(
     run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
-) -> Servable:
-    return run.task.servable_module.servable_of_run(_read(run, use_best_checkpoint, changes, encoder_options))
+) -> TextModel:
+    return run.task.text_model.of_run(read_trained(run, use_best_checkpoint, changes, encoder_options))
 
 
-def export(
-    model: str | os.PathLike[str] | keras.Model,
-    export_dir: str | os.PathLike[str],
-    *,
-    tokenizer: DatasetTokenizer | None = None,
-    text_names: Sequence[str] = ("text",),
-    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-    export_format: str = "saved_model",
-    export_precision: str = "float32",
-    export_parallelism: int = 0,
-    use_best_checkpoint: bool = False,
-) -> str:
-    """Export a run, a folder of `save_model`, a fine-tuned Hugging Face model or a functional Keras model.
-
-    Examples:
-      >>> export("out/reviews", "serving/reviews")
-      'serving/reviews/1'
-      >>> export(keras.Model(inputs, outputs), "serving/own", tokenizer=DatasetTokenizer("encoder"))
-      'serving/own/1'
-
-    Args:
-      model: the output folder of a run or of `save_model`, or a Hugging Face folder with a fine-tuned head; or a
-        functional model with a `BertEncoder` and the inputs of the encoder. Its outputs are named as in the model: by
-        the keys of a dict, or by the layers that compute them.
-      tokenizer: for a functional model, what makes its inputs from texts.
-      text_names: for a functional model, the name of the text in requests, or two names for a model of pairs.
-      labels: for a functional model, the names of the columns of its output, or a dict from outputs to such names.
-      export_dir: folder for versions of the exported model; its name becomes the model's name.
-      export_format: "saved_model" for TensorFlow, "tflite" for LiteRT, or "onnx" for ONNX Runtime and OpenVINO;
-        `Predictor` and `serve` read texts with all of them.
-      export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" (tflite) or "int8"
-        (tflite, onnx). A functional model is exported as "saved_model" with its own number formats.
-      export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
-      use_best_checkpoint: whether to export the best checkpoint instead of the last.
-
-    Returns:
-      The folder of the new version.
-
-    Raises:
-      UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
-    """
-    require_backend("export")
-    form = {"export_format": export_format, "export_precision": export_precision}
-    form["export_parallelism"] = export_parallelism
-    if isinstance(model, keras.Model):
-        servable: Servable | None = FunctionalServable(model, tokenizer, text_names, labels)
-    else:
-        if tokenizer is not None or labels is not None:
-            raise UserError(f"{os.fspath(model)} has its own tokenizer and labels; leave out tokenizer and labels")
-        path = folder_of_model(files.local_folder(os.fspath(model)))
-        servable = load_functional(path)
-    if servable is not None:
-        if (*form.values(), use_best_checkpoint) != ("saved_model", "float32", 0, False):
-            raise UserError("a functional model is exported as saved_model with its own number formats; leave them out")
-        return write_export(os.fspath(export_dir), servable)
-    run = find_run(path)
-    if run is None:
-        raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run")
-    changes = {**form, "do_export": True, "export_dir": os.fspath(export_dir)}
-    return export_run(run.task.servable_module.servable_of_run, _read(run, use_best_checkpoint, changes))
-
-
-def _read(
+def read_trained(
     run: FinishedRun, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions = UNPADDED
 ) -> TrainedModel:
     path = run.path
@@ -226,7 +145,7 @@ def _load_text_encoder(
     """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments."""
     if find_config(path) is None:
         encoder = f"nor an encoder with its {BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}"
-        raise _no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run, {encoder}")
+        raise no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run, {encoder}")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     encoder = BertEncoder.from_checkpoint(folder, bert_config=changes.get("bert_config_file"), **vars(encoder_options))
     vocab_file = changes.get("vocab_file")
@@ -240,7 +159,7 @@ def _load_text_encoder(
     return TextEncoder(encoder, tokenizer, head=find_head(path, encoder))
 
 
-def _no_model(path: str, lacks: str) -> UserError:
+def no_model(path: str, lacks: str) -> UserError:
     if read_state(path):
         advice = f"official_bert.save_model({path!r}, trainer.model, tokenizer, labels=...)"
         return UserError(
@@ -249,116 +168,35 @@ def _no_model(path: str, lacks: str) -> UserError:
     return UserError(f"{path} {described(path) or f'contains {lacks}; check the path'}")
 
 
-def find_export(path: str) -> str | None:
-    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none."""
-    if not files.is_folder(path):
-        raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
-    version = find_version(path)
-    return None if version == path and model_file(path) == SAVED_MODEL_FILE and _is_encoder(path) else version
-
-
-def _is_encoder(folder: str) -> bool:
-    """Return True for a SavedModel from TensorFlow Hub; a damaged one is treated, and reported, as an export."""
-    if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
-        return False
-    try:
-        return {TEXT, EXAMPLES}.isdisjoint(signatures(os.path.join(folder, SAVED_MODEL_FILE)))
-    except UserError:
-        return False
-
-
-class SavedModel:
-    """An exported model that TensorFlow computes, with the attributes of `EngineModel`."""
-
-    text_encoder, takes_one_text = None, False
-
-    def __init__(self, export: Any, said: Mapping[str, Any], folder: str):
-        """Create a model from a loaded export and its description."""
-        self._export = export  # keeps the weights and tables alive
-        self._signatures, self.text_names = export.signatures, said.get("text_names", [])
-        self.num_positions = said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length))
-        predict, name = self._signatures.get(TEXT), said.get("task")
-        if not predict and EXAMPLES in self._signatures:
-            raise UserError(
-                f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
-                "folder, or call its signatures with the ids of official_bert.load_tokenizer"
-            )
-        row = KERAS if name == KERAS.name else predict and task_of_export(name, predict.structured_outputs)
-        if not row or set(self.text_names) != set(predict.structured_input_signature[1]):
-            raise UserError(f"{folder} is not a model that was exported with do_export")
-        self.task, self.results = row.name, row.reader_module.results
-
-    @property
-    def has_results_of_ids(self) -> bool:
-        outputs = (self._signatures[name].structured_outputs.keys() for name in (TEXT, EXAMPLES))
-        return len(set(map(frozenset, outputs))) == 1
-
-    def answer(self, texts: Mapping[str, Sequence[bytes]]) -> Arrays:
-        return call_signature(TEXT, self._signatures[TEXT], texts)
-
-    def answer_records(self, records: Sequence[bytes]) -> Arrays:
-        try:
-            return call_signature(EXAMPLES, self._signatures[EXAMPLES], {"examples": records})
-        except RequestError as error:
-            raise UserError(f"it does not fit the model: {error}") from error
-
-
-class KerasEngine(Engine):
-    """Keras on TensorFlow, with the weights of a servable."""
-
-    def __init__(self, servable: Servable):
-        ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
-        self._compute = tf.function(servable.numbers, input_signature=[ids], autograph=False)
-
-    def __call__(self, ids: Arrays) -> Arrays:
-        return {name: values.numpy() for name, values in self._compute(dict(ids)).items()}
-
-
-def model_of(servable: Servable, folder: str | None = None) -> EngineModel:
-    """Return the model of a servable, which reads texts as an export for an engine does.
+def model_of(model: TextModel, folder: str | None = None, row: TaskRow | None = None) -> EngineModel:
+    """Return a model that reads texts as an export for an engine does, and is computed by Keras.
 
     Args:
       folder: that of a run or another model, which may have a sentence encoder's head; None for vectors without one.
     """
-    row = TASKS.get(servable.task, KERAS)
-    model = EngineModel(describe(servable), servable.tokenizer, KerasEngine(servable), row.reader_module)
-    head = None if folder is None else find_head(folder, servable.encoder)
-    model.text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
-    return model
+    reader = (row or TASKS[model.task]).reader_module
+    found = EngineModel(model.described, model.tokenizer, open_keras_engine(model), reader)
+    head = None if folder is None else find_head(folder, model.encoder)
+    found.text_encoder = TextEncoder(model.encoder, model.tokenizer, head=head)
+    return found
 
 
 def load_model(
-    path: str,
-    changes: dict[str, Any],
-    check_unused: Callable[[str], None],
-    *,
-    use_best_checkpoint: bool,
-    mixed_precision: str,
-    top_k: int | None,
+    path: str, changes: dict[str, Any], *, use_best_checkpoint: bool, mixed_precision: str, top_k: int | None
 ) -> Any:
-    """Load a model for `Predictor`, from an export that TensorFlow computes, a run or an encoder.
-
-    Args:
-      check_unused: raises UserError if arguments for output folders are given; called with "FOLDER is an export".
-    """
-    path = folder_of_model(path)
-    if version := find_export(path):
-        check_unused(f"{version} is an export")
-        return SavedModel(load_version(version), description(version), version)
-    if is_functional(path):
-        check_unused(f"{path} is a functional model")
-    require_backend("Predictor")
+    """Load a model for `Predictor`, from a run or an encoder."""
+    if keras.backend.backend() != JAX:
+        require_backend("Predictor")
+    dtype, options = dtype_policy(mixed_precision), PLAIN if keras.backend.backend() == JAX else UNPADDED
     choices = {
         "use_best_checkpoint": use_best_checkpoint,
-        "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
+        "encoder_options": dataclasses.replace(options, dtype=dtype),
     }
     run = find_run(path)
     if top_k is not None:
         changes = {**changes, "export_top_k": top_k, "do_export": True, "export_dir": path}  # the flag needs the others
         if not (run and hasattr(run.task.config_class, "export_top_k")):
             raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
-    if functional := load_functional(path):
-        return model_of(functional)
     if run:
         folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
         model = model_of(load(run, changes=changes, **choices), folder)
@@ -366,23 +204,3 @@ def load_model(
         return model
     encoder = _load_text_encoder(path, changes=changes, **choices)
     return types.SimpleNamespace(task=None, text_names=(), text_encoder=encoder)
-
-
-def load_export(path: str | os.PathLike[str]) -> Any:
-    """Load an exported model with its signatures, as TensorFlow does, and check that its files are intact.
-
-    Args:
-      path: a version of the model, or the folder of its versions, of which the highest is loaded.
-
-    Returns:
-      The result of `tf.saved_model.load`; call it as `load_export(path).signatures["text"](text=...)`.
-
-    Raises:
-      UserError: there is no export that takes texts, or it is damaged.
-    """
-    version = find_export(os.fspath(path))
-    if version is None:
-        raise UserError(f"{os.fspath(path)} is not an export; check the path")
-    export = load_version(version)
-    SavedModel(export, description(version), version)  # checks that it reads texts
-    return export

@@ -10,7 +10,7 @@ import numpy as np
 from official_bert.config.text_settings import TextSettings
 from official_bert.serving.engine_model import USUAL_SIZES, load_engine_model, softmax
 from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError
-from official_bert.serving.versions import engine_version
+from official_bert.serving.versions import engine_version, find_export, folder_of_model, is_functional
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.options import HYPOTHESIS, PLACE, check_labels
@@ -94,9 +94,22 @@ class Predictor:
             return
         if engine is not None:
             raise UserError(f"engine={engine} reads exports with export_format=onnx, and {path} is none")
-        from official_bert.inference.finished_runs import load_model
+        path = folder_of_model(path)
+        if version := find_export(path):
+            check(f"{version} is an export")
+            from official_bert.inference.exports import SavedModel  # imports TensorFlow
 
-        self._model = load_model(path, changes, check, **choices)
+            self._model = SavedModel(version)
+            return
+        from official_bert.inference import finished_runs
+
+        if is_functional(path):
+            check(f"{path} is a functional model")
+            from official_bert.inference.user_models import KERAS, load_functional  # imports TensorFlow
+
+            self._model = finished_runs.model_of(load_functional(path), row=KERAS)
+            return
+        self._model = finished_runs.load_model(path, changes, **choices)
 
     @property
     def task(self) -> str | None:

@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
@@ -13,12 +14,15 @@ from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAS
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, QUERY, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.keras_engine import jax_function
 from official_bert.metrics.retrieval import BM25_B, BM25_K1, Bm25Weights
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.modeling.token_model import is_needed, model_fingerprint
 from official_bert.options.groups import SentenceBatchOptions
+from official_bert.options.training import JAX
+from official_bert.serving.text_model import Tensors
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.sentence_encoder.head import RunHead, SentenceHead, find_head
 from official_bert.tokenization import Tokenizer
@@ -35,7 +39,7 @@ from official_bert.tokenization.sequences import (
     truncate_pair,
 )
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
-from official_bert.training.devices import create_strategy, dtype_policy
+from official_bert.training.devices import dtype_policy
 
 # R: replicas, which compute batches of one shape; K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
@@ -45,16 +49,25 @@ class SequenceFunction:
 
     def __init__(
         self,
-        compute: Callable[[dict[str, tf.Tensor]], tf.Tensor],  # from the encoder's inputs, int32 [B, S], to [B, ...]
+        compute: Callable[[Tensors], Any],  # from the encoder's inputs, int32 [B, S], to [B, ...]
         config: BertConfig,
         num_outputs: int = 0,  # per sequence, if they may be more than those of a layer
         *,
-        strategy: tf.distribute.Strategy | None = None,
+        variables: Sequence[keras.Variable],  # those that it uses
+        strategy: Any = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
-        self._strategy = strategy or tf.distribute.get_strategy()
         self._fixed_shape, self._config, self._num_outputs = fixed_shape, config, num_outputs
-        shape = (self._strategy.num_replicas_in_sync, *(fixed_shape or (None, None)))
+        self._num_replicas, self._function = 1, None
+        if keras.backend.backend() == JAX:
+            on_jax = jax_function(compute, variables, config.max_length)
+            self._function = lambda batches: [on_jax({name: ids[0] for name, ids in batches.items()})]
+            return
+        import tensorflow as tf
+
+        strategy = strategy or tf.distribute.get_strategy()
+        self._num_replicas = strategy.num_replicas_in_sync
+        shape = (self._num_replicas, *(fixed_shape or (None, None)))
         signature = [dict.fromkeys(ENCODER_INPUTS, tf.TensorSpec(shape, tf.int32))]
 
         def compute_replica(batches):
@@ -62,8 +75,7 @@ class SequenceFunction:
             return compute({name: ids[replica] for name, ids in batches.items()})
 
         def compute_all(batches):
-            results = self._strategy.run(lambda: compute_replica(batches))
-            return self._strategy.experimental_local_results(results)
+            return strategy.experimental_local_results(strategy.run(lambda: compute_replica(batches)))
 
         self._function = tf.function(compute_all, input_signature=signature, autograph=False)
 
@@ -75,18 +87,17 @@ class SequenceFunction:
             return max(min(batch_size * USUAL_LENGTH // length, most), 1)
 
         def computed(batches: list[list[int]]) -> Iterator[np.ndarray]:
-            num_replicas = self._strategy.num_replicas_in_sync
-            for start in range(0, len(batches), num_replicas):
-                group = batches[start : start + num_replicas]
+            for start in range(0, len(batches), self._num_replicas):
+                group = batches[start : start + self._num_replicas]
                 found = self._function(self._stacked(group, sequences))
-                yield from (rows.numpy()[: len(batch)] for batch, rows in zip(group, found, strict=False))
+                yield from (np.asarray(rows)[: len(batch)] for batch, rows in zip(group, found, strict=False))
 
         return compute_by_length([len(sequence.input_ids) for sequence in sequences], most_rows, computed)
 
     def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
         """Return the inputs of all replicas, int32 [R, B, S], filled up with the first sequence."""
         size, length = self._fixed_shape or (max(map(len, group)), None)
-        num_rows = size * self._strategy.num_replicas_in_sync
+        num_rows = size * self._num_replicas
         rows = [index for batch in group for index in (*batch, *[batch[0]] * (size - len(batch)))]
         rows += rows[:1] * (num_rows - len(rows))
         batch = pad([sequences[index] for index in rows], length)
@@ -134,7 +145,7 @@ class TextEncoder:
         settings: VectorSettings | None = None,
         *,
         batch_size: int = BATCH_SIZE,
-        strategy: tf.distribute.Strategy | None = None,
+        strategy: Any = None,
         fixed_shape: tuple[int, int] | None = None,
         bm25: Bm25Weights | None = None,
         head: SentenceHead | None = None,
@@ -291,20 +302,22 @@ class TextEncoder:
         key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows, self._unpooled
         if key not in self._functions:
             num_outputs = self.width if self.is_sparse else 0
-            self._functions[key] = SequenceFunction(self._compute, self.encoder.config, num_outputs, **self._devices)
+            variables = (self.head.model if self._uses_head else self.encoder).variables
+            options = {"variables": variables, **self._devices}
+            self._functions[key] = SequenceFunction(self._compute, self.encoder.config, num_outputs, **options)
         return self._functions[key]
 
-    def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _compute(self, batch: Tensors) -> Any:
         """Compute the vectors of a batch: float [B, P * K, D], or without pooling [B, S, K, D]."""
         if self.settings.pooling == POOLER:
-            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
+            return ops.cast(self.encoder.pool(**batch)[:, None], self.settings.dtype)
         encoded = self.encoder(batch)
         if self._uses_head:
             pooled = self.head.model.pooled(encoded, batch, self._unpooled)  # [B, P * D]
             if not self.settings.use_windows:
-                return self.head.model.after_pooling(pooled)[:, tf.newaxis]
+                return self.head.model.after_pooling(pooled)[:, None]
             width = self.width if self.is_sparse else self.encoder.config.hidden_size
-            return tf.reshape(pooled, [tf.shape(pooled)[0], -1, width])
+            return ops.reshape(pooled, [ops.shape(pooled)[0], -1, width])
         layers = [
             encoded["embedding_output"] if layer == layer_pooling.EMBEDDINGS else encoded["encoder_layers"][layer]
             for layer in self.settings.layers
@@ -312,18 +325,18 @@ class TextEncoder:
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
         for special in (self._specials.cls_id, self._specials.sep_id):
-            is_word *= tf.cast(input_ids != special, tf.int32)
+            is_word *= ops.cast(input_ids != special, "int32")
         is_weighted = BM25 in self._poolings
         weights = layer_pooling.bm25_weights(input_ids, is_word, *self._bm25) if is_weighted else None
 
-        def pooled(pooling: str, layer: tf.Tensor) -> tf.Tensor:
+        def pooled(pooling: str, layer: Any) -> Any:
             if pooling == BM25:
                 return layer_pooling.weighted_mean_over_positions(layer, weights)
             name = pooling.removesuffix("_no_special")
             return layer_pooling.OVER_POSITIONS[name](layer, is_real if name == pooling else is_word)
 
         vectors = [pooled(pooling, layer) for pooling in self._poolings for layer in layers] or layers
-        return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
+        return ops.stack([ops.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
 
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(self._prompt + text.text_a)
@@ -401,6 +414,8 @@ def load_text_encoder(
 
 def devices_of(options: SentenceBatchOptions) -> dict[str, Any]:
     """Return the arguments of `SequenceFunction` for the devices of the flags; TPUs need batches of one shape."""
+    from official_bert.training.tensorflow_devices import create_strategy
+
     return {
         "strategy": create_strategy(options, allows_workers=False),
         "fixed_shape": (options.batch_size, options.max_seq_length) if options.use_tpu else None,

@@ -167,7 +167,7 @@ def model_scores(
     import tensorflow as tf
 
     from official_bert.inference.text_encoder import SequenceFunction, devices_of, inference_options
-    from official_bert.tasks.pretraining.servable import MASKED_LM, NEXT_SENTENCE, load_model
+    from official_bert.tasks.pretraining.task import MASKED_LM, NEXT_SENTENCE, load_model
 
     devices, head = devices_of(options), NEXT_SENTENCE if of_pairs else MASKED_LM
     with devices["strategy"].scope():
@@ -189,5 +189,6 @@ def model_scores(
         return tf.nn.softmax(model.next_sentence(model.encoder.pool(**batch)))[:, 0]  # of the class 0
 
     num_outputs = 0 if of_pairs else bert_config.vocab_size
-    function = SequenceFunction(next_sentence if of_pairs else masked_wordpiece, bert_config, num_outputs, **devices)
+    compute, weights = next_sentence if of_pairs else masked_wordpiece, {"variables": model.variables}
+    function = SequenceFunction(compute, bert_config, num_outputs, **weights, **devices)
     return functools.partial(function, batch_size=options.batch_size)

@@ -26,14 +26,16 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
 from official_bert.serving.engine_model import Reader, Reading
 from official_bert.serving.exports import write_description
-from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, TrainedModel
+from official_bert.serving.servable import Servable
 from official_bert.serving.signatures import Arrays
-from official_bert.serving.versions import DESCRIPTION_FILE
+from official_bert.serving.text_model import IDS_SCHEMA, Tensors, TrainedModel
+from official_bert.serving.versions import DESCRIPTION_FILE, KERAS_FILE, is_functional
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.task_registry import TASKS, TaskRow
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import truncate_and_join
+from official_bert.training.devices import require_backend
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
     MODEL_FILES,
@@ -43,7 +45,6 @@ from official_bert.training.run_folder import (
     write_run_config,
 )
 
-KERAS_FILE = "model.keras"
 _KERAS_JSON, _KERAS_WEIGHTS = ("config.json", "metadata.json"), "model.weights.h5"  # its members
 _LABELS = "_labels"  # after the name of an output
 # A row like those of tasks, for exports; no script trains these models.
@@ -78,8 +79,7 @@ class FunctionalServable(Servable):
             raise UserError(f'text_names={text_names!r:.80}; give one name, as ["text"], or two for pairs of texts')
         encoder, inputs, outputs = _parts_of(model)
         encoder.config.check_length(tokenize.max_seq_length, "the model")
-        common = {"max_seq_length": tokenize.max_seq_length, "name": KERAS.name}
-        super().__init__(model, encoder.config, tokenize.tokenizer, **common)
+        super().__init__(model, encoder.config, tokenize.tokenizer, max_seq_length=tokenize.max_seq_length)
         self.text_names = tuple(text_names)
         self._tokenizer, self._encoder = lambda: tokenize, lambda: encoder
 
@@ -101,11 +101,15 @@ class FunctionalServable(Servable):
         encoded = [encode(texts[name], self.max_seq_length) for name in self.text_names]
         return tokenizer.join(*encoded, is_padded=tokenizer.padding == "max_length")
 
-    def predict(self, inputs: Tensors) -> Tensors:
+    def numbers(self, inputs: Tensors) -> Tensors:
         """Return the outputs of the model by name, each [B, ...]; numbers of 16 bits as float32."""
         outputs = self._run_model(inputs)
-        found = {name: tf.cast(x, tf.float32) if x.dtype.is_floating else x for name, x in outputs.items()}
-        names = {f"{name}{_LABELS}": (labels, outputs[name]) for name, labels in self._labels.items()}
+        return {name: tf.cast(x, tf.float32) if x.dtype.is_floating else x for name, x in outputs.items()}
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Return the outputs, and the labels of their columns."""
+        found = self.numbers(inputs)
+        names = {f"{name}{_LABELS}": (labels, found[name]) for name, labels in self._labels.items()}
         return found | {name: tf.broadcast_to(labels, tf.shape(x)) for name, (labels, x) in names.items()}
 
 
@@ -189,28 +193,11 @@ def results(outputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return rows
 
 
-def folder_of_model(path: str) -> str:
-    """Return the folder of a .keras file of `save_model`; other paths unchanged."""
-    if not path.endswith(os.path.splitext(KERAS_FILE)[1]) or files.is_folder(path):
-        return path
-    folder = os.path.dirname(path) or "."
-    if os.path.basename(path) != KERAS_FILE or not is_functional(folder):
-        raise UserError(
-            f"{path}: a .keras file has no vocabulary; save the model with save_model(folder, model, tokenizer), and "
-            "give that folder"
-        )
-    return folder
-
-
-def is_functional(folder: str) -> bool:
-    """Return True for a folder in which `save_model` saved a functional model."""
-    return all(files.exists(os.path.join(folder, name)) for name in (KERAS_FILE, DESCRIPTION_FILE))
-
-
 def load_functional(folder: str) -> FunctionalServable | None:
     """Load a functional model from its folder; return None for other folders."""
     if not is_functional(folder):
         return None
+    require_backend("a functional model")
     path, description_file = (os.path.join(folder, name) for name in (KERAS_FILE, DESCRIPTION_FILE))
     said = text_files.read_json_as(description_file, "description of the model", _Description)
     _check_declared(path)
@@ -352,7 +339,7 @@ def _write(
         checkpoint = trained or _save(partial, model)
         # Refuse what could not be read back.
         written = dataclasses.replace(config, output_dir=partial)
-        task.servable_module.servable_of_run(TrainedModel(written, bert_config, tokenizer, checkpoint))
+        task.text_model.of_run(TrainedModel(written, bert_config, tokenizer, checkpoint))
         for name in sorted(os.listdir(partial), key=RUN_CONFIG_FILE.__eq__) if trained else ():  # this one last
             with files.open_file(os.path.join(partial, name), "rb") as source:
                 content = source.read()

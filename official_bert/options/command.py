@@ -121,6 +121,8 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
             uses = command.uses_tensorflow
             if uses(config) if callable(uses) else uses:
                 _import_tensorflow()
+            elif _BACKEND in flags.FLAGS:
+                os.environ["KERAS_BACKEND"] = flags.FLAGS[_BACKEND].value
             command.run(config, *prepared)
 
         app.run(main, flags_parser=functools.partial(_parse, command))
@@ -268,8 +270,8 @@ def _import_tensorflow(*, only_files: bool = False) -> None:
     with filtered_stderr(is_startup_note):
         with errors.blocked_imports(*(name for name in UNUSED_PEERS if name != backend)):
             gc.disable()  # while half a million objects are made, collections find nothing and take a sixth of the time
+            tf = errors.import_tensorflow("this command")
             import keras  # noqa: F401
-            import tensorflow as tf
 
             gc.enable()
             gc.freeze()  # later collections need not look at these objects

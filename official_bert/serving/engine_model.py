@@ -411,7 +411,8 @@ class EngineModel:
                 raise RequestError(
                     f"{name} must be from 0 to {below - 1}, but is from {values.min()} to {values.max()}"
                 )
-        widths = [np.prod(spec.shape[2:]) for spec in self.outputs[signature].values() if None in spec.shape[1:]]
+        specs = self.outputs.get(signature, {}).values()  # unknown for runs
+        widths = [np.prod(spec.shape[2:]) for spec in specs if None in spec.shape[1:]]
         if widths:
             check_table_size(shape[0], shape[1] * max(widths))
 

@@ -24,13 +24,13 @@ from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import BatchingSettings, VersionOptions
 from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
-from official_bert.serving.servable import IDS_SCHEMA, Servable, TrainedModel
+from official_bert.serving.servable import Servable
 from official_bert.serving.signatures import METHODS
+from official_bert.serving.text_model import IDS_SCHEMA, TrainedModel
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
     CHECKSUMS_FILE,
     DESCRIPTION_FILE,
-    LIMITS,
     LITE_FILE,
     MOST_ONNX_BYTES,
     ONNX_FILE,
@@ -122,20 +122,8 @@ def _write_model_file(export_dir: str, servable: Servable, name: str, content: b
     return path
 
 
-def describe(servable: Servable) -> dict[str, Any]:
-    return {
-        "task": servable.task,
-        "max_seq_length": servable.max_seq_length,
-        "text_names": servable.text_names,
-        **servable.text_settings.recorded,
-        **servable.details,
-        LIMITS: servable.limits,
-        "most_positions": servable.most_positions,
-    }
-
-
 def write_description(folder: str, servable: Servable, **details: Any) -> None:
-    _write_json(os.path.join(folder, DESCRIPTION_FILE), {**describe(servable), **details})
+    _write_json(os.path.join(folder, DESCRIPTION_FILE), {**servable.described, **details})
 
 
 def _write_checksums(folder: str) -> None:

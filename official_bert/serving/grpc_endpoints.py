@@ -51,11 +51,11 @@ from official_bert.serving.rest_format import (
     quoted,
     quoted_names,
     read_message,
-    read_varint,
 )
 from official_bert.serving.served_model import ServedModel, ServedVersion
 from official_bert.serving.signatures import SERVING_DEFAULT
 from official_bert.support.errors import format_names
+from official_bert.support.wire import read_varint
 
 _METADATA = "signature_def"  # the only metadata there is
 _MOST_ARRIVING = 256  # messages awaited at the same time, for `_PATIENCE_SECONDS`

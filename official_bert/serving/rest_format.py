@@ -14,6 +14,7 @@ import numpy as np
 
 from official_bert.serving.signatures import ArraySpec, RequestError
 from official_bert.support.errors import format_names
+from official_bert.support.wire import read_varint
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -150,15 +151,6 @@ def _cost(kind: "Descriptor", content: bytes, most: int) -> int:
         if position > end:
             raise DecodeError("a field is cut off")
     return cost
-
-
-def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, and the position after it."""
-    number = shift = 0
-    while content[position] >= 0x80 and shift < 63:
-        number |= (content[position] & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-    return number | content[position] << shift, position + 1
 
 
 def read_examples(body: bytes, most_values: int) -> tuple[str, list[bytes]]:

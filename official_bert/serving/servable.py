@@ -2,17 +2,12 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
-from official_bert.modeling.encoder import BertEncoder, create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.serving.batching import LENGTH_OF_ATTENTION
 from official_bert.serving.export_stack import ExportStack, can_be_divided
 from official_bert.serving.signatures import (
@@ -24,63 +19,34 @@ from official_bert.serving.signatures import (
     TEXT,
     TOKENIZE,
 )
+from official_bert.serving.text_model import IDS_SCHEMA, Tensors, TextModel
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph_operations import in_batches
 from official_bert.tokenization.sequences import MOST_BYTES
 
-Tensors = dict[str, tf.Tensor]
-
 # B: examples, W: windows per example, R: windows of all examples, S: positions.
-IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
 MOST_POSITIONS = 1 << 14  # computed together, unless one row has more
 
 
-class TrainedModel(NamedTuple):
-    """A trained model, of which `servable_of_run` of its task makes a servable."""
+class Servable(TextModel, tf.Module):
+    """A `TextModel` that reads texts in TensorFlow's graph; subclasses define the texts and predictions."""
 
-    config: Any  # the flags of the task's command
-    bert_config: BertConfig
-    tokenizer: Tokenizer
-    checkpoint: str
-    encoder_options: EncoderOptions = UNPADDED
-
-    def load(self, model_class: Callable[..., Any], **options: Any) -> Any:
-        """Create the model of the flags, with further options, and load its weights."""
-        encoder = create_encoder(self.bert_config, self.encoder_options)
-        model = model_class(encoder, **self.config.model_options, **options)
-        load(open_checkpoint(self.checkpoint, "checkpoint"), model.weights)
-        return model
-
-
-class Servable(tf.Module):
-    """A trained model that reads texts; subclasses define the texts and predictions."""
-
-    task: str  # a key of the task registry
-    text_names: tuple[str, ...]  # names of an example's texts, the inputs of the signatures `text` and `tokenize`
     described_signatures: Sequence[str] = (SERVING_DEFAULT, TEXT, TOKENIZE)  # in exports that other programs compute
 
-    def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
+    def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int):
         """Combine a model with its tokenizer; a sequence has `max_seq_length` positions, also in `examples`.
 
         The model's current weights are used when signatures are called or saved; after `use_export_stack`, its layers'
         weights are those at the time of that call.
         """
-        super().__init__(name=name)
-        config.check_vocabulary(tokenizer.vocabulary, "the model")
-        self.max_seq_length = max_seq_length
+        tf.Module.__init__(self, name=self.task)
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
         self.text_settings = tokenizer.settings
-        self.bert_config = config
-        self.tokenizer, self.vocabulary = tokenizer, tokenizer.vocabulary
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
         # Wrapped in lambdas: saving would trace and save each function attribute again, even if no signature calls it.
         # Signatures are saved with everything they call, except variables and tables.
-        self._run_model = lambda inputs: model(inputs, training=False)
-        self._run_encoder = lambda inputs: model.encoder(inputs, training=False)
-        self._encoder = lambda: model.encoder
-        self._weights = lambda: model.variables
-        self._details = self._arrays = dict
         self._predict = lambda inputs: predict(inputs)
         self._variables_in_use = lambda: predict.get_concrete_function().variables
         self._output_specs = lambda: predict.get_concrete_function().structured_outputs
@@ -88,7 +54,6 @@ class Servable(tf.Module):
         self._variables: Sequence[tf.Variable] = ()
         self._tables: Sequence[tf.Module] = ()
         self.use_tokenizer(tokenizer)
-        self._specials = tokenizer.specials
 
     def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Tokenize texts by another tokenizer of the vocabulary in signatures created afterwards."""
@@ -100,37 +65,13 @@ class Servable(tf.Module):
 
         self._graph_tokenizer = lambda: graph_tokenizer()
 
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """Further values for the description of an export, as JSON: those of the task's reader."""
-        return self._details()
-
-    @property
-    def arrays(self) -> Mapping[str, np.ndarray]:
-        """Arrays to write beside the vocabulary of an export, by file name."""
-        return self._arrays()
-
-    @property
-    def limits(self) -> Mapping[str, int]:
-        """The number of values of each input."""
-        return {field.name: field.below for field in self.example_schema.fields}
-
-    @property
-    def encoder(self) -> BertEncoder:
-        return self._encoder()
-
-    @property
-    def most_positions(self) -> int:
-        """Maximum number of positions that `predict` reads."""
-        return self.bert_config.max_length
-
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
         """Convert texts, string [B], to input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
         raise NotImplementedError
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Convert input_ids, input_mask and segment_ids, int32 [B, S], to predictions, each [B, ...]."""
-        raise NotImplementedError
+        return self.numbers(inputs)
 
     def answer(self, **texts: tf.Tensor) -> Tensors:
         """Convert texts, string [B], to predictions, each [B, ...]."""
@@ -180,10 +121,6 @@ class Servable(tf.Module):
             TOKENIZE: (self.tokenize, self.text_names, texts),
         }[name]
         return traced(function, inputs, specification)
-
-    def numbers(self, inputs: Tensors) -> Tensors:
-        """Compute the predictions for devices and programs without string tensors: the numbers of `predict`."""
-        return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
 
     def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
         """Trace `numbers` for one example; return the function, and an object that holds only the weights it needs."""
@@ -256,17 +193,6 @@ class Servable(tf.Module):
 
     def _predict_examples(self, examples: tf.Tensor) -> Tensors:
         return self._predict_table(self.example_schema.decode(examples))
-
-    @property
-    def example_schema(self) -> RecordSchema:
-        """The inputs of the signature `examples`: training records without labels."""
-        sizes = {"V": self.bert_config.vocab_size, "T": self.bert_config.num_segments}
-        return IDS_SCHEMA.sized(S=self.num_example_positions, **sizes)
-
-    @property
-    def num_example_positions(self) -> int:
-        """Maximum number of positions of an example: those of all its windows that are read together."""
-        return self.max_seq_length
 
     def _checks(self, inputs: Tensors) -> list[tf.Operation]:
         """Return checks that fail for invalid requests; without them, a GPU would return arbitrary numbers."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.groups import VersionOptions
+from official_bert.serving.signatures import EXAMPLES, TEXT
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, check_installed
 
@@ -12,6 +13,7 @@ SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE = "saved_model.pb", "model.tflite", "mode
 ASSETS_FOLDER = "assets"
 QUERY_WEIGHTS = "query_weights.npy"  # in the assets of inference-free SPLADE: float32 [V], by wordpiece
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+KERAS_FILE = "model.keras"  # of a functional model
 MODEL_FILES = (SAVED_MODEL_FILE, LITE_FILE, ONNX_FILE)  # of which a version has one
 
 MOST_ONNX_BYTES = 1 << 31  # of float32 weights, the limit of protocol buffers
@@ -95,6 +97,44 @@ def engine_version(path: str) -> str | None:
     """Return the version of `find_version` if LiteRT, ONNX Runtime or OpenVINO computes it, without TensorFlow."""
     version = find_version(path) if files.is_folder(path) else None
     return version if version and model_file(version) != SAVED_MODEL_FILE else None
+
+
+def find_export(path: str) -> str | None:
+    """Return the folder of an exported version, or of the highest in a folder of versions; None if there is none."""
+    if not files.is_folder(path):
+        raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
+    version = find_version(path)
+    return None if version == path and model_file(path) == SAVED_MODEL_FILE and _is_encoder(path) else version
+
+
+def _is_encoder(folder: str) -> bool:
+    """Return True for a SavedModel from TensorFlow Hub; a damaged one is treated, and reported, as an export."""
+    if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
+        return False
+    from official_bert.checkpoints import model_garden  # imports TensorFlow
+
+    try:
+        return {TEXT, EXAMPLES}.isdisjoint(model_garden.signatures(os.path.join(folder, SAVED_MODEL_FILE)))
+    except UserError:
+        return False
+
+
+def folder_of_model(path: str) -> str:
+    """Return the folder of a .keras file of `save_model`; other paths unchanged."""
+    if not path.endswith(os.path.splitext(KERAS_FILE)[1]) or files.is_folder(path):
+        return path
+    folder = os.path.dirname(path) or "."
+    if os.path.basename(path) != KERAS_FILE or not is_functional(folder):
+        raise UserError(
+            f"{path}: a .keras file has no vocabulary; save the model with save_model(folder, model, tokenizer), and "
+            "give that folder"
+        )
+    return folder
+
+
+def is_functional(folder: str) -> bool:
+    """Return True for a folder in which `save_model` saved a functional model."""
+    return all(files.exists(os.path.join(folder, name)) for name in (KERAS_FILE, DESCRIPTION_FILE))
 
 
 def highest_version(export_dir: str) -> int:

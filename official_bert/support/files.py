@@ -224,6 +224,14 @@ def size(path: str) -> int:
     return found.length if is_remote(path) else found.st_size
 
 
+def read_part(path: str, start: int, num_bytes: int) -> bytes:
+    if start + num_bytes > size(path):
+        raise UserError(f"{path} ends before byte {start + num_bytes:,}, which it declares; is it truncated?")
+    with open_file(path, "rb") as source:
+        source.seek(start)
+        return source.read(num_bytes)
+
+
 def modified_ns(path: str) -> int:
     """Return the modification time of a local file in nanoseconds; 0 for a remote one."""
     return 0 if is_remote(path) else os.stat(path).st_mtime_ns

@@ -3,7 +3,8 @@
 A run writes its task's name to `run_config.json`, an export to `official_bert.json`. Older runs and exports without
 the name are recognized by a flag or output that was unique to the task.
 
-The module `servable` of a task's folder has a function `servable_of_run`, which loads a `TrainedModel` as a `Servable`.
+In a task's folder, the module `task` has `TEXT_MODEL`, a `TextModel`, and the module `servable` has `servable_of_run`,
+which loads a `TrainedModel` as a `Servable` for TensorFlow.
 The module `reader`, which imports no TensorFlow, has `READER`, a `Reader`, and `results(outputs)`, which converts the
 outputs for N texts, name to array [N, ...], to a list of N results.
 """
@@ -40,6 +41,10 @@ class TaskRow:
     old_outputs: frozenset[str] = frozenset()  # outputs that are unique to this task among older exports
 
     module: str | None = None  # the module with `READER` and `results`, if it is not the task's `reader`
+
+    @property
+    def text_model(self) -> Any:
+        return importlib.import_module(f"official_bert.tasks.{self.name}.task").TEXT_MODEL
 
     @property
     def servable_module(self) -> Any:

@@ -6,11 +6,10 @@ written beside the records (knowledge distillation).
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
@@ -19,7 +18,7 @@ from official_bert.checkpoints.loading import load, open_checkpoint, open_pretra
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import record_files
-from official_bert.data.pipeline import TokenBudget, batch_sizes, reporting_damaged_records, training_batches
+from official_bert.data.batches import TokenBudget, reporting_damaged_records
 from official_bert.data.record_files import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
 from official_bert.options.option import flags_affecting
@@ -121,7 +120,9 @@ def _train(job: FinetuningJob, trainer: Trainer, teacher: Teacher | None) -> boo
     )
     learned = teacher_file(file, job.task) if teacher else file
 
-    def batches(start_record: int) -> tf.data.Dataset:
+    def batches(start_record: int) -> Iterable:
+        from official_bert.data.pipeline import training_batches  # imports TensorFlow
+
         if trainer.cluster.is_chief:
             write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
@@ -231,6 +232,8 @@ def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_siz
 
 def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer, file: RecordFile) -> int:
     """Count the batches of all epochs under a token budget, from the record lengths; log their utilization."""
+    from official_bert.data.pipeline import batch_sizes  # imports TensorFlow
+
     config = job.config
     num_left = int(job.num_training_examples * config.num_train_epochs)
     sizes = []

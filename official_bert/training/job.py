@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import padded_lengths, reporting_damaged_records
+from official_bert.data.batches import padded_lengths, reporting_damaged_records
 from official_bert.data.record_files import RecordFile, Split, write_cached, write_split
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import confidence_bins, expected_calibration_error

@@ -1,17 +1,16 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load, merged, open_checkpoint
-from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudget, evaluation_batches
+from official_bert.data.batches import IS_REAL_EXAMPLE, RECORD_INDEX, TokenBudget, numpy_evaluation_batches
 from official_bert.data.record_files import RecordFile
 from official_bert.modeling.encoder_options import lora_scale
 from official_bert.modeling.token_model import is_needed
@@ -27,6 +26,9 @@ from official_bert.training.monitoring import ScalarLog
 from official_bert.training.step import HostNumber
 from official_bert.training.task import Task, TrainingPlan
 from official_bert.training.training_run import TrainingRun, weights_by_name
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # Bytes of per-position vectors that are in memory at once.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
@@ -48,7 +50,7 @@ class Trainer:
     def __init__(
         self,
         task: Task,
-        strategy: tf.distribute.Strategy | Cluster | None = None,
+        strategy: "tf.distribute.Strategy | Cluster | None" = None,
         *,
         seed: int = 12345,
         use_xla: bool = False,
@@ -85,7 +87,7 @@ class Trainer:
     def train(
         self,
         plan: TrainingPlan,
-        batches: Callable[[int], tf.data.Dataset],
+        batches: Callable[[int], Iterable],
         *,
         output_dir: str,
         init_checkpoint: str | None,
@@ -175,7 +177,7 @@ class Trainer:
         return int(step.value)
 
     def predict(
-        self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting", keep: Keep | None = None
+        self, batches: Iterable, *, num_records: int, label: str = "predicting", keep: Keep | None = None
     ) -> dict[str, np.ndarray]:
         """Compute the task's predictions for every record.
 
@@ -202,7 +204,7 @@ class Trainer:
     def compute_by_record(
         self,
         function: Callable[[dict[str, Any]], Any],
-        batches: Callable[[range], tf.data.Dataset],
+        batches: Callable[[range], Iterable],
         num_records: int,
         *,
         bytes_per_record: int,
@@ -264,9 +266,13 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
     return budget
 
 
-def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
+def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> Iterable:
     """Return all records of a file, or those with the given numbers, once, in batches for a trainer's replicas."""
     trainer.cluster.wait()  # until the chief has written the file
+    if keras.backend.backend() == TENSORFLOW:
+        from official_bert.data.pipeline import evaluation_batches  # imports TensorFlow
+    else:
+        evaluation_batches = numpy_evaluation_batches
     return evaluation_batches(
         [file.path],
         file.schema,

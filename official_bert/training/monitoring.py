@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
@@ -50,7 +49,7 @@ class ScalarLog:
         self._is_written = is_written
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, METRICS_FILE)
-        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._writers: dict[str, Any] = {}  # of events, by split
 
     def discard_after(self, step: int) -> None:
         """Drop lines of `metrics.jsonl` after a step, for a run that resumes there."""
@@ -75,21 +74,20 @@ class ScalarLog:
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
         if not self._is_written:
             return
+        import tensorflow as tf  # only training and evaluation write events
+
         # `tf.summary.scalar` needs the package tensorboard; the reference's event format does not.
         values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        writer = self._writer(split)
+        if split not in self._writers:
+            folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
+            self._writers[split] = tf.summary.create_file_writer(folder)
+        writer = self._writers[split]
         with writer.as_default():
             tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), step=step)
         writer.flush()
         with files.open_file(self._path, "a") as sink:
             sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
         writing.flush(self._path)  # a checkpoint saved later guarantees that the line exists
-
-    def _writer(self, split: str) -> tf.summary.SummaryWriter:
-        if split not in self._writers:
-            folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
-            self._writers[split] = tf.summary.create_file_writer(folder)
-        return self._writers[split]
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:

@@ -7,6 +7,7 @@
 import contextlib
 import dataclasses
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
@@ -82,7 +83,8 @@ def write_run_config(
 ) -> None:
     """Write `run_config.json`: the task, command line, flags with defaults, and package versions."""
     writing.make_folders(folder)
-    packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
+    installed = filter(importlib.util.find_spec, ("tensorflow", "keras"))
+    packages = {name: importlib.metadata.version(name) for name in installed}
     settings = {
         "task": config.task,
         "command": sys.argv,

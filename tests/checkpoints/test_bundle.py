@@ -1,12 +1,13 @@
 """Reading and writing checkpoints."""
 
+import itertools
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, is_whole, write_checkpoint
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.support.errors import UserError
@@ -46,6 +47,36 @@ def test_weights_are_finite_numbers_with_one_name(tmp_path, name, array, message
     write_checkpoint(prefix, ARRAYS | {name: array})
     with pytest.raises(UserError, match=message):
         CheckpointReader(prefix, "init_checkpoint").read(name)
+
+
+def test_no_flipped_bit_changes_a_number(tmp_path):
+    prefix = str(tmp_path / "model.ckpt")
+    write_checkpoint(prefix, ARRAYS)
+    for path in (tmp_path / "model.ckpt.index", tmp_path / "model.ckpt.data-00000-of-00001"):
+        content = path.read_bytes()
+        for place in range(len(content)):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            with pytest.raises(UserError, match="damaged|does not match|V2 format|ends before byte|no BERT has"):
+                [reader.read(name) for reader in [CheckpointReader(prefix)] for name in ARRAYS]
+            assert not is_whole(prefix)
+        path.write_bytes(content)
+    assert is_whole(prefix)
+
+
+@pytest.mark.parametrize("edges", [(0, 3, 7), (0, 1, 70_000)])  # lengths with codes of one, two and three bytes
+def test_partitioned_variables_are_joined(tmp_path, edges):
+    prefix, array = str(tmp_path / "bert_model.ckpt"), np.arange(4 * edges[-1], dtype=np.float32).reshape(4, -1)
+
+    def save(*starts_and_ends):
+        places = [f"4 {edges[-1]} -:{start},{end - start}" for start, end in starts_and_ends]
+        parts = [array[:, start:end] for start, end in starts_and_ends]
+        tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["a"] * len(parts), shape_and_slices=places, tensors=parts)
+
+    save(*itertools.pairwise(edges))
+    np.testing.assert_array_equal(CheckpointReader(prefix).read("a"), array)
+    save(edges[1:])
+    with pytest.raises(UserError, match="a cannot be read: the parts of a do not make it up"):
+        CheckpointReader(prefix).read("a")
 
 
 def test_a_failed_write_leaves_nothing_half_written(tmp_path):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data import pipeline, record_files
-from official_bert.data.pipeline import TokenBudget, evaluation_batches, padded_lengths, training_batches
+from official_bert.data import batches as batching
+from official_bert.data import pipeline
+from official_bert.data.batches import TokenBudget, padded_lengths
+from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
@@ -69,15 +71,15 @@ def test_a_batch_may_be_larger_than_an_epoch(paths):
 
 @pytest.mark.parametrize(("num_buffered", "num_together"), [(10_000, 16), (4, 2), (1, 1)])
 def test_batches_in_numpy_hold_each_record_once_an_epoch_and_resume(paths, monkeypatch, num_buffered, num_together):
-    monkeypatch.setattr(record_files, "SHUFFLE_BUFFER", num_buffered)
-    monkeypatch.setattr(record_files, "FILES_READ_TOGETHER", num_together)
+    monkeypatch.setattr(batching, "SHUFFLE_BUFFER", num_buffered)
+    monkeypatch.setattr(batching, "FILES_READ_TOGETHER", num_together)
     with RecordWriter(paths[:1], "gzip") as writer:
         for record in list(read_records(paths[0])):
             writer.write(record)
 
     def stream(seed=7, start=0):
         options = {"batch_size": 5, "num_records": NUM_RECORDS, "seed": seed, "start_record": start}
-        batches = itertools.islice(record_files.numpy_batches(paths, SCHEMA, **options), NUM_RECORDS - start // 5)
+        batches = itertools.islice(batching.numpy_batches(paths, SCHEMA, **options), NUM_RECORDS - start // 5)
         return [number for batch in batches for number in batch["number"].tolist()]
 
     whole = stream()
@@ -250,6 +252,19 @@ def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_pat
         for batch in batches.as_numpy_iterator():
             found |= dict(zip(batch["record_index"].tolist(), batch["number"].tolist(), strict=True))
         assert [found[place] for place in range(len(found))] == in_order[numbers_read.start : numbers_read.stop]
+
+
+@pytest.mark.parametrize("options", [{}, {"lengths": LENGTHS}, {"lengths": LENGTHS, "num_replicas": 3}])
+@pytest.mark.parametrize("numbers_read", [None, range(5, 20)])
+def test_evaluation_in_numpy_has_the_same_batches(text_paths, options, numbers_read):
+    options = {"batch_size": 4, "numbers": numbers_read, **options}
+    expected = list(evaluation_batches(text_paths, TEXT_SCHEMA, **options).as_numpy_iterator())
+    found = list(batching.numpy_evaluation_batches(text_paths, TEXT_SCHEMA, **options))
+    assert len(found) == len(expected)
+    for batch, other in zip(*(sorted(both, key=str) for both in (found, expected)), strict=True):
+        assert batch.keys() == other.keys()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, other[name], strict=True)
 
 
 # Bytes for three batches of records, for one, and for less than one record.

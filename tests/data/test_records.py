@@ -8,7 +8,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from official_bert.data.pipeline import reporting_damaged_records
+from official_bert.data.batches import reporting_damaged_records
 from official_bert.data.record_files import (
     RecordFile,
     RecordSpool,

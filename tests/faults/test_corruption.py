@@ -17,7 +17,8 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.safetensors import from_hf, read_folder
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import evaluation_batches, reporting_damaged_records
+from official_bert.data.batches import reporting_damaged_records
+from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError

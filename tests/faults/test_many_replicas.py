@@ -23,8 +23,8 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import dataclasses
 import numpy as np
 from official_bert.training.task import TrainingPlan
-from official_bert.training.step import TensorFlowSteps
-from official_bert.training.devices import mirrored_strategy
+from official_bert.training.tensorflow_step import TensorFlowSteps
+from official_bert.training.tensorflow_devices import mirrored_strategy
 from official_bert.training.task import WeightedSum
 from tests.training.sum_task import PLAN, SumTask
 

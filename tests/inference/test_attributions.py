@@ -12,7 +12,8 @@ from official_bert.inference.attention_reader import attribute
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel
 from official_bert.modeling.tagging import TaggingModel, Transitions
-from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.task import ClassOutputs
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable

@@ -17,7 +17,7 @@ from official_bert.metrics.retrieval import Bm25Weights
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.training.devices import mirrored_strategy
+from official_bert.training.tensorflow_devices import mirrored_strategy
 
 WORDS = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
 TEXTS = [TextOrPair(" ".join(itertools.islice(itertools.cycle(WORDS), count))) for count in (20, 1, 7, 0, 13, 2, 28)]

@@ -20,7 +20,8 @@ from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
 from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
-from official_bert.inference.finished_runs import load_export, model_of
+from official_bert.inference.exports import load_export
+from official_bert.inference.finished_runs import model_of
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
@@ -35,7 +36,8 @@ from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.serving.signatures import SERVING_INT64, TEXT, TOKEN_VECTORS, TOKENIZE, RequestError
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.task import ClassOutputs
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions

@@ -11,7 +11,8 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.exports import write_export, write_lite, write_onnx
-from official_bert.tasks.classification.servable import ClassificationServable, ClassOutputs
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.classification.task import ClassOutputs
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.question_answering.data import WindowOptions

@@ -296,7 +296,7 @@ from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.loop import Trainer
-from official_bert.training.devices import create_strategy
+from official_bert.training.tensorflow_devices import create_strategy
 
 flags = dict(bert_config_file={str(long_run["bert_config_file"])!r}, input_file="none", output_dir="none")
 strategy = create_strategy(PretrainingConfig(**flags, do_train=True))

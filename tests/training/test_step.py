@@ -9,7 +9,8 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale, TensorFlowSteps
+from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
+from official_bert.training.tensorflow_step import TensorFlowSteps
 from tests.conftest import endurance
 from tests.training.trajectory import (
     NOISE,

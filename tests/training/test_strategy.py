@@ -9,7 +9,8 @@ import tensorflow as tf
 from official_bert.support.errors import UserError
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.training.devices import create_cluster, create_strategy
+from official_bert.training.devices import create_cluster
+from official_bert.training.tensorflow_devices import create_strategy
 
 
 def sum_of_ones(length):

@@ -13,8 +13,8 @@ from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptio
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
-from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import TrainingPlan
+from official_bert.training.tensorflow_step import TensorFlowSteps
 from tests.conftest import assert_refused, endurance, prints_error, run_here
 from tests.training.task_batches import TASKS, batch_of
 

@@ -1,7 +1,7 @@
 """Shared by commands with a model: flags of texts, tables and vectors, the model's files, and a run of fine-tuning."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
@@ -12,7 +12,7 @@ from official_bert.config.sentence_modules import MODEL, SPLADE
 from official_bert.data.tables import FORMATS
 from official_bert.options.groups import ModelOptions, SentenceOptions, TableOptions
 from official_bert.options.option import option, options
-from official_bert.options.training import FinetuningOptions, TrainingOptions
+from official_bert.options.training import TENSORFLOW, FinetuningOptions, TrainingOptions
 from official_bert.serving.versions import description, engine_version
 from official_bert.support.errors import UserError, check_installed, format_names
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
     from official_bert.inference.text_encoder import TextEncoder
     from official_bert.serving.engine_model import EngineModel
-    from official_bert.serving.servable import Servable, TrainedModel
     from official_bert.tasks.sentence_encoder.reader import ExportedEncoder
     from official_bert.tokenization import Tokenizer
     from official_bert.training.job import FinetuningJob
@@ -251,6 +250,10 @@ def prepare_finetuning(config: FinetuningOptions, *, reads_pairs: bool = False) 
     return model
 
 
+def finetuning_needs_tensorflow(config: FinetuningOptions) -> bool:
+    return config.backend == TENSORFLOW or config.do_train or config.do_eval or config.do_export
+
+
 def check_checkpoints(config: TrainingOptions, bert_config: BertConfig) -> None:
     """Check that the weights to read exist; warn if the initial ones have another attention direction."""
     from official_bert.checkpoints.locate import locate
@@ -265,15 +268,15 @@ def check_checkpoints(config: TrainingOptions, bert_config: BertConfig) -> None:
     check_has_checkpoint(config)
 
 
-def run_finetuning(
-    job_class: "type[FinetuningJob]",
-    servable_of_run: "Callable[[TrainedModel], Servable]",
-    config: FinetuningOptions,
-    inputs: tuple[Any, ...],
-) -> None:
+def run_finetuning(job_class: "type[FinetuningJob]", config: FinetuningOptions, inputs: tuple[Any, ...]) -> None:
     """Train, evaluate, predict and export; `inputs` are those of `prepare_finetuning` and the data of the task."""
-    from official_bert.serving.exports import export_run
-    from official_bert.serving.servable import TrainedModel
     from official_bert.training.finetuning import finetune
 
-    finetune(job_class, config, inputs, lambda *run: export_run(servable_of_run, TrainedModel(*run)))
+    def export(*run: Any) -> None:
+        from official_bert.serving.exports import export_run  # imports TensorFlow
+        from official_bert.serving.text_model import TrainedModel
+        from official_bert.tasks.task_registry import TASKS
+
+        export_run(TASKS[config.task].servable_module.servable_of_run, TrainedModel(*run))
+
+    finetune(job_class, config, inputs, export)

@@ -6,14 +6,28 @@ from typing import NamedTuple
 
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
+from official_bert.checkpoints.locate import hugging_face_folder
 from official_bert.config.bert_config import FEATURES, BertConfig
+from official_bert.config.sentence_modules import score_activation
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS, PROBABILITY_METRICS
 from official_bert.modeling.heads import ClassificationModel
+from official_bert.serving.text_model import Tensors, TextModel, TrainedModel
+from official_bert.serving.versions import NUM_POSITIONS
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.classification.data import decide
-from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
+from official_bert.tasks.classification.data import THRESHOLD, decide
+from official_bert.tasks.classification.reader import IS_PREDICTED, PREDICTED, RAW
+from official_bert.tasks.classification.records import (
+    IS_REAL_FIELD,
+    LABEL_FIELDS,
+    classification_schema,
+    configured_dataset,
+    reads_pairs,
+)
+from official_bert.tasks.classification.report import with_stored_thresholds
+from official_bert.tokenization import Tokenizer
 from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
@@ -167,3 +181,90 @@ def _of_real_examples(losses: Tensor, batch: Mapping[str, Tensor], weights: Tens
     """Sum losses, float32 [B], and their weights, excluding padding examples."""
     is_real = ops.cast(batch["is_real_example"], "float32")
     return WeightedSum(ops.sum(losses * is_real), ops.sum(weights * is_real))
+
+
+class ClassOutputs(NamedTuple):
+    problem: str  # as in `Dataset`
+    labels: Sequence[str]
+    thresholds: Sequence[float] | None = None  # as in `Dataset`
+    activation: str = "Identity"  # of the score of a regression; see `score_activation`
+
+
+class ClassificationTextModel(TextModel):
+    """A classifier of a text or text pair, or a regression."""
+
+    task = "classification"
+
+    def __init__(
+        self,
+        model: ClassificationModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        outputs: ClassOutputs,
+        is_pair: bool,
+        max_seq_length: int,
+        max_windows: int = 1,
+        doc_stride: int | None = None,
+    ):
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
+        self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)
+        problem, labels, self._thresholds, self._activation = outputs
+        self._problem, self._max_windows, self._doc_stride = problem, max_windows, doc_stride
+        details = {"problem": problem, "labels": list(labels), "max_windows": max_windows, "doc_stride": doc_stride}
+        if max_windows > 1:
+            details[NUM_POSITIONS] = self.num_example_positions
+        self._details = lambda: details
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        config, dataset = run.config, with_stored_thresholds(configured_dataset(run.config), run.checkpoint)
+        hf_folder = hugging_face_folder(run.checkpoint)
+        activation = score_activation(hf_folder, dataset.problem) if hf_folder else "Identity"
+        return cls(
+            run.load(ClassificationModel, num_outputs=len(dataset.labels) or 1),
+            run.bert_config,
+            run.tokenizer,
+            outputs=ClassOutputs(dataset.problem, dataset.labels, dataset.thresholds, activation),
+            is_pair=reads_pairs(config),
+            max_seq_length=config.max_seq_length,
+            max_windows=config.max_windows if config.long_text == "window" else 1,
+            doc_stride=config.doc_stride,
+        )
+
+    @property
+    def most_positions(self) -> int:
+        return self.num_example_positions if self._max_windows > 1 else super().most_positions
+
+    @property
+    def num_example_positions(self) -> int:
+        return self._max_windows * self.max_seq_length
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Return scores [B]; or logits and probabilities, [B, C].
+
+        Scores that passed through a sigmoid have the logits beside them, as `raw_scores`, [B].
+        For several labels also the predictions, `is_predicted`, bool [B, C]; for single labels with a threshold
+        `predicted`, int32 [B], the number of the label.
+        """
+        if self._max_windows > 1:
+            inputs = _whole_windows(inputs, self.max_seq_length)
+        logits = self._run_model(inputs)
+        if self._problem == "regression":
+            scores = logits[:, 0]
+            return {"scores": ops.sigmoid(scores), RAW: scores} if self._activation == "Sigmoid" else {"scores": scores}
+        outputs = {"logits": logits, "probabilities": PROBLEMS[self._problem].probabilities(logits)}
+        if self._problem == "multi_label":
+            outputs[IS_PREDICTED] = outputs["probabilities"] > np.float32(self._thresholds or THRESHOLD)
+        elif self._thresholds:
+            outputs[PREDICTED] = ops.cast(outputs["probabilities"][:, 1] > self._thresholds[0], "int32")
+        return outputs
+
+
+TEXT_MODEL = ClassificationTextModel
+
+
+def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
+    last = (ops.shape(inputs["input_ids"])[1] - 1) % window_length  # never negative: converters divide toward zero
+    num_missing = window_length - 1 - last
+    return {name: ops.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}

@@ -2,32 +2,17 @@
 
 import tensorflow as tf
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
-from official_bert.serving.servable import Tensors, TrainedModel, WindowedServable, check_table_size, check_total_size
+from official_bert.modeling.heads import NO_CHOICE
+from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_total_size
 from official_bert.tasks.multiple_choice.reader import CHOICES
-from official_bert.tokenization import Tokenizer
+from official_bert.tasks.multiple_choice.task import ChoiceTextModel
 from official_bert.tokenization.graph_operations import Parts, join_parts, rows_of
 
 # B: examples, N: choices per example, R: choices of all examples.
 
 
-class MultipleChoiceServable(WindowedServable):
+class MultipleChoiceServable(ChoiceTextModel, WindowedServable):
     """A model of `run_multiple_choice`; the sequences of its choices are the windows of an example."""
-
-    task = "multiple_choice"
-
-    def __init__(
-        self,
-        model: MultipleChoiceModel,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        *,
-        max_seq_length: int,
-        has_question: bool = False,
-    ):
-        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="multiple_choice")
-        self.text_names = ("context", "question", CHOICES) if has_question else ("context", CHOICES)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
         *texts, choice = super().sample_texts(num_wordpieces)
@@ -57,10 +42,6 @@ class MultipleChoiceServable(WindowedServable):
             specials=self._specials,
         )
 
-    def predict(self, inputs: Tensors) -> Tensors:
-        """Score sequences of a context and a choice, [B]; a softmax over a context's choices is their probability."""
-        return {"scores": self._run_model(inputs)}
-
     def answer(self, **texts: tf.Tensor) -> Tensors:
         """Return the choices and their probabilities, [B, N], "" and 0 for missing ones, and the number of the best."""
         texts[CHOICES] = check_total_size(texts[CHOICES], CHOICES)
@@ -87,7 +68,4 @@ def _lines(choices: tf.Tensor) -> tf.RaggedTensor:
         return tf.ragged.map_flat_values(tf.strings.strip, lines)
 
 
-def servable_of_run(run: TrainedModel) -> MultipleChoiceServable:
-    model, config = run.load(MultipleChoiceModel), run.config
-    options = {"max_seq_length": config.max_seq_length, "has_question": config.has_question}
-    return MultipleChoiceServable(model, run.bert_config, run.tokenizer, **options)
+servable_of_run = MultipleChoiceServable.of_run

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import FEATURES, BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import accuracy
 from official_bert.modeling.heads import MultipleChoiceModel
+from official_bert.serving.text_model import Tensors, TextModel, TrainedModel
 from official_bert.tasks.multiple_choice.data import LABEL, choice_schema, label_fields
+from official_bert.tasks.multiple_choice.reader import CHOICES
+from official_bert.tokenization import Tokenizer
 from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
@@ -64,3 +68,34 @@ class MultipleChoiceTask(EncoderTask):
             "eval_accuracy": accuracy(predictions[LABEL], chosen),
             "eval_loss": float(np.mean(predictions["loss"], dtype=np.float64)),
         }
+
+
+class ChoiceTextModel(TextModel):
+    """The choice of one of several texts for a context."""
+
+    task = "multiple_choice"
+
+    def __init__(
+        self,
+        model: MultipleChoiceModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int,
+        has_question: bool = False,
+    ):
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
+        self.text_names = ("context", "question", CHOICES) if has_question else ("context", CHOICES)
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        model, config = run.load(MultipleChoiceModel), run.config
+        options = {"max_seq_length": config.max_seq_length, "has_question": config.has_question}
+        return cls(model, run.bert_config, run.tokenizer, **options)
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Score sequences of a context and a choice, [B]; a softmax over a context's choices is their probability."""
+        return {"scores": self._run_model(inputs)}
+
+
+TEXT_MODEL = ChoiceTextModel

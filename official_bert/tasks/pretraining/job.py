@@ -11,20 +11,15 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
+from official_bert.data.batches import RECORD_INDEX, padded_lengths, reporting_damaged_records
 from official_bert.data.graph_masking import GraphMasker
 from official_bert.data.masking import Replacements
-from official_bert.data.pipeline import (
-    RECORD_INDEX,
-    evaluation_batches,
-    padded_lengths,
-    reporting_damaged_records,
-    training_batches,
-)
+from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.record_files import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
 from official_bert.options.training import JAX
 from official_bert.serving.exports import export_run
-from official_bert.serving.servable import TrainedModel
+from official_bert.serving.text_model import TrainedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import UNMASKED_SCHEMA, PretrainingInputs
 from official_bert.tasks.pretraining.options import REPLACED_TOKENS, PretrainingConfig

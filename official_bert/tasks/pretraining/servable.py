@@ -1,41 +1,28 @@
 """Servable pretrained models: predict the most likely words for each [MASK]."""
 
 import re
+from typing import Any
 
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import generator_of, load, open_checkpoint
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
-from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.engine_model import MOST_LOGITS
-from official_bert.serving.servable import Servable, Tensors, TrainedModel, rows_at_once
+from official_bert.serving.servable import Servable, Tensors, rows_at_once
+from official_bert.serving.text_model import TextModel
 from official_bert.tasks.pretraining.reader import SCORES
-from official_bert.tokenization import Tokenizer, vocab
+from official_bert.tasks.pretraining.task import MaskTextModel
+from official_bert.tokenization import vocab
 from official_bert.tokenization.graph_operations import Parts, in_batches, join_parts, rows_of
 
-# The heads, by their scopes.
-MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
 
-
-class PretrainingServable(Servable):
+class PretrainingServable(MaskTextModel, Servable):
     """A model of `run_pretraining.py` that fills in masked words."""
 
-    task = "pretraining"
+    prepared = TextModel.prepared  # masks are found in the graph
 
-    text_names = ("text",)
-
-    def __init__(
-        self, model: PretrainingModel, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, top_k: int = 5
-    ):
-        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="mask_filler")
-        self._mask = tokenizer.mask_id
-        self._top_k = min(top_k, tokenizer.vocabulary.size)
-        ids = range(tokenizer.vocabulary.size)
-        pieces = map(tokenizer.vocabulary.shown, tokenizer.convert_ids_to_tokens(list(ids)))
-        self._wordpieces = tf.constant(list(pieces), tf.string)
-        self._run_head = lambda vectors, positions: model.masked_lm(vectors, positions, model.encoder.word_embeddings)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        pieces = self.tokenizer.convert_ids_to_tokens(list(range(self.vocabulary.size)))
+        self._wordpieces = tf.constant(list(map(self.vocabulary.shown, pieces)), tf.string)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
         (text,) = super().sample_texts(num_wordpieces - 1)
@@ -123,32 +110,4 @@ class PretrainingServable(Servable):
         return tf.math.top_k(tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)], self._top_k)
 
 
-def servable_of_run(run: TrainedModel) -> PretrainingServable:
-    model = load_model(run.bert_config, run.checkpoint, encoder_options=run.encoder_options)
-    sizes = {"max_seq_length": run.config.max_seq_length, "top_k": run.config.export_top_k}
-    return PretrainingServable(model, model.config, run.tokenizer, **sizes)
-
-
-def load_model(
-    bert_config: BertConfig,
-    checkpoint: str,
-    *,
-    what: str = "checkpoint",
-    encoder_options: EncoderOptions = UNPADDED,
-    head: str = MASKED_LM,
-) -> PretrainingModel:
-    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; `what` names it in errors.
-
-    The encoder for masked LM from ELECTRA's pretraining is its generator.
-    """
-    reader = open_checkpoint(checkpoint, what)
-    if head == MASKED_LM:
-        reader, bert_config = generator_of(reader, bert_config)
-    model = PretrainingModel(create_encoder(bert_config, encoder_options))
-    (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
-    used = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
-    # Masked LM needs no pooler, which some masked-LM models lack.
-    report = load(reader, used, required=lambda name: head != MASKED_LM or "/pooler/" not in name)
-    if report.missing:
-        report.log(is_trained_next=False)
-    return model
+servable_of_run = PretrainingServable.of_run

@@ -6,21 +6,24 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
-from official_bert.checkpoints.loading import load, open_pretrained
+from official_bert.checkpoints.loading import generator_of, load, open_checkpoint, open_pretrained
 from official_bert.checkpoints.locate import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.bert import ElectraConfig
 from official_bert.modeling.encoder import create_encoder
-from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions
 from official_bert.modeling.heads import EncoderModel
 from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenPretrainingModel
 from official_bert.modeling.sentence import normalized
 from official_bert.modeling.token_model import complete_inputs
+from official_bert.serving.signatures import Arrays
+from official_bert.serving.text_model import IDS_SCHEMA, Tensors, TextModel, TrainedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
-from official_bert.tokenization import Vocabulary
+from official_bert.tokenization import Tokenizer, Vocabulary
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 from official_bert.training.task import (
     Tensor,
@@ -31,6 +34,9 @@ from official_bert.training.task import (
     weighted,
 )
 
+# The heads, by their scopes.
+MASKED_LM, NEXT_SENTENCE = "predictions", "seq_relationship"
+MASK_POSITIONS, ARE_MASKS = "mask_positions", "are_masks"
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
 DISCRIMINATOR_WEIGHT = 50.0  # of the loss of replaced tokens; that of the generator is 1
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
@@ -305,3 +311,67 @@ def _check_teacher(teacher: BertConfig, student: BertConfig, source: str, *, com
             f"the teacher in {source} has hidden_size={teacher.hidden_size} and the student {student.hidden_size}, so "
             "their last layers cannot be compared; give cosine_weight=0"
         )
+
+
+class MaskTextModel(TextModel):
+    """The most likely words for each [MASK]."""
+
+    task = "pretraining"
+    text_names = ("text",)
+
+    def __init__(
+        self, model: PretrainingModel, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, top_k: int = 5
+    ):
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
+        self._mask = tokenizer.mask_id
+        self._top_k = min(top_k, tokenizer.vocabulary.size)
+        self._run_head = lambda vectors, positions: model.masked_lm(vectors, positions, model.encoder.word_embeddings)
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        model = load_model(run.bert_config, run.checkpoint, encoder_options=run.encoder_options)
+        sizes = {"max_seq_length": run.config.max_seq_length, "top_k": run.config.export_top_k}
+        return cls(model, model.config, run.tokenizer, **sizes)
+
+    def prepared(self, ids: Arrays) -> Arrays:
+        """Add the positions of masks, int32 [B, P], and which of them are masks, bool [B, P]."""
+        are_masks = (ids["input_ids"] == self._mask) & (ids["input_mask"] == 1)
+        places = np.argsort(~are_masks, axis=1, kind="stable")[:, : max(are_masks.sum(axis=1).max(initial=0), 1)]
+        found = np.take_along_axis(are_masks, places, axis=1)
+        return {**ids, MASK_POSITIONS: places.astype(np.int32), ARE_MASKS: found}
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Compute the ids and probabilities of the words for all masks, [B, P, K]; 0 where there is none."""
+        ids = {name: inputs[name] for name in IDS_SCHEMA.names}
+        logits = self._run_head(self._run_encoder(ids)["sequence_output"], inputs[MASK_POSITIONS])  # [B, P, V]
+        best, words = ops.top_k(ops.softmax(logits)[..., : self.vocabulary.size], self._top_k)
+        are_masks = inputs[ARE_MASKS][..., None]
+        return {"ids": ops.where(are_masks, words, 0), "probabilities": ops.where(are_masks, best, 0.0)}
+
+
+TEXT_MODEL = MaskTextModel
+
+
+def load_model(
+    bert_config: BertConfig,
+    checkpoint: str,
+    *,
+    what: str = "checkpoint",
+    encoder_options: EncoderOptions = UNPADDED,
+    head: str = MASKED_LM,
+) -> PretrainingModel:
+    """Load the encoder and one head of a checkpoint, `MASKED_LM` or `NEXT_SENTENCE`; `what` names it in errors.
+
+    The encoder for masked LM from ELECTRA's pretraining is its generator.
+    """
+    reader = open_checkpoint(checkpoint, what)
+    if head == MASKED_LM:
+        reader, bert_config = generator_of(reader, bert_config)
+    model = PretrainingModel(create_encoder(bert_config, encoder_options))
+    (unused,) = {MASKED_LM, NEXT_SENTENCE} - {head}
+    used = [variable for variable in model.trainable_variables if f"/{unused}/" not in variable.path]
+    # Masked LM needs no pooler, which some masked-LM models lack.
+    report = load(reader, used, required=lambda name: head != MASKED_LM or "/pooler/" not in name)
+    if report.missing:
+        report.log(is_trained_next=False)
+    return model

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.heads import SpanModel
-from official_bert.serving.servable import Tensors, TrainedModel, WindowedServable, check_text_size
-from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT
-from official_bert.tasks.question_answering.data import LENGTH_WEIGHT, WindowOptions
+from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
+from official_bert.tasks.question_answering.answers import LOGITS
+from official_bert.tasks.question_answering.data import LENGTH_WEIGHT
 from official_bert.tasks.question_answering.reader import NUM_RANKED
-from official_bert.tokenization import Tokenizer
+from official_bert.tasks.question_answering.task import AnswerTextModel
 from official_bert.tokenization.graph_operations import (
     Parts,
     RaggedEncodingWithOffsets,
@@ -235,38 +233,16 @@ def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.concat([values, [0]], axis=0), places)
 
 
-class QuestionAnsweringServable(WindowedServable):
+class QuestionAnsweringServable(AnswerTextModel, WindowedServable):
     """A model of `run_squad.py`."""
 
-    task = "question_answering"
-
-    text_names = ("question", "context")
-
-    def __init__(
-        self,
-        model: SpanModel,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        options: WindowOptions,
-        *,
-        max_answer_length: int = 30,
-        version_2: bool = False,
-        top_k: int = 5,
-    ):
-        super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length, name="question_answering")
-        self._options = options
-        self._search = AnswerSearch(max_answer_length, version_2, top_k)
-        of_windows = {"doc_stride": options.doc_stride, "max_query_length": options.max_query_length}
-        self._details = lambda: {**of_windows, **dataclasses.asdict(self._search)}
+    @property
+    def _search(self) -> AnswerSearch:
+        return AnswerSearch(self._max_answer_length, self._version_2, self._top_k)
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         reading, ids = self._read(question, context)
         return reading.windows.text, ids
-
-    def predict(self, inputs: Tensors) -> Tensors:
-        """Return the start and end logits, [B, S]; a very low number at padding."""
-        outputs = self._run_model(inputs)
-        return {name: tf.where(inputs["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         """Return the K best answers, their probabilities among the `NUM_RANKED` best, and their offsets, [B, K].
@@ -301,14 +277,4 @@ class QuestionAnsweringServable(WindowedServable):
             ), ids
 
 
-def servable_of_run(run: TrainedModel) -> QuestionAnsweringServable:
-    config = run.config
-    return QuestionAnsweringServable(
-        run.load(SpanModel),
-        run.bert_config,
-        run.tokenizer,
-        WindowOptions(config.max_seq_length, config.doc_stride, config.max_query_length),
-        max_answer_length=config.max_answer_length,
-        version_2=config.version_2_with_negative,
-        top_k=config.export_top_k,
-    )
+servable_of_run = QuestionAnsweringServable.of_run

@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, UnpaddedLayout
 from official_bert.modeling.heads import SpanModel
+from official_bert.serving.text_model import Tensors, TextModel, TrainedModel
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT
+from official_bert.tasks.question_answering.data import WindowOptions
+from official_bert.tokenization import Tokenizer
 from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
@@ -87,3 +91,50 @@ class QuestionAnsweringTask(EncoderTask):
 def _without_padding(outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Set logits at padding so low that they are never chosen."""
     return {name: ops.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
+
+
+class AnswerTextModel(TextModel):
+    """Answers to a question in a text."""
+
+    task = "question_answering"
+    text_names = ("question", "context")
+    per_position = LOGITS
+
+    def __init__(
+        self,
+        model: SpanModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        options: WindowOptions,
+        *,
+        max_answer_length: int = 30,
+        version_2: bool = False,
+        top_k: int = 5,
+    ):
+        super().__init__(model, config, tokenizer, max_seq_length=options.max_seq_length)
+        self._options = options
+        self._max_answer_length, self._version_2, self._top_k = max_answer_length, version_2, top_k
+        of_windows = {"doc_stride": options.doc_stride, "max_query_length": options.max_query_length}
+        search = {"max_answer_length": max_answer_length, "version_2": version_2, "top_k": top_k}
+        self._details = lambda: {**of_windows, **search}
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        config = run.config
+        return cls(
+            run.load(SpanModel),
+            run.bert_config,
+            run.tokenizer,
+            WindowOptions(config.max_seq_length, config.doc_stride, config.max_query_length),
+            max_answer_length=config.max_answer_length,
+            version_2=config.version_2_with_negative,
+            top_k=config.export_top_k,
+        )
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Return the start and end logits, [B, S]; a very low number at padding."""
+        outputs = self._run_model(inputs)
+        return {name: ops.where(inputs["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
+
+
+TEXT_MODEL = AnswerTextModel

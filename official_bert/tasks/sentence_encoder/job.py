@@ -11,7 +11,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.poolings import BM25
-from official_bert.data.pipeline import RECORD_INDEX
+from official_bert.data.batches import RECORD_INDEX
 from official_bert.data.record_files import ExampleSplit
 from official_bert.data.schema import RecordSchema
 from official_bert.metrics.classification import accuracy, pearson, spearman

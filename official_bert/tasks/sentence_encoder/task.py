@@ -1,20 +1,27 @@
 """The sentence encoder task: model, loss functions and predictions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import TEXT_LENGTHS, BertConfig
+from official_bert.config.sentence_modules import NO_PROMPTS, QUERY, Prompts
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.sentence import SentenceGroupModel, SentenceModel, normalized
-from official_bert.options.groups import check_vector_size
+from official_bert.options.groups import BINARY, FLOAT32, INT8, check_vector_size
+from official_bert.serving.signatures import TOKEN_VECTORS
+from official_bert.serving.text_model import Tensors, TextModel, TrainedModel
+from official_bert.serving.versions import QUERY_WEIGHTS
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.data import LABEL, SCORES, TEXT_NUMBERS
+from official_bert.tasks.sentence_encoder.reader import VECTORS
+from official_bert.tokenization import Tokenizer
 from official_bert.training.task import (
     TEACHER_LOGITS,
     Tensor,
@@ -29,6 +36,7 @@ from official_bert.training.task import (
 COSENT_SCALE = 20.0
 _BY_DOT_PRODUCT = ("contrastive", "distillation")  # losses that compare sparse vectors by their dot product
 _LOWEST = float(np.finfo(np.float32).min)
+_LARGEST_INT8 = 127
 _RISE = 1 / 3  # of the weights of the regularizers, as in the paper
 
 Batch = Mapping[str, Tensor]
@@ -246,3 +254,108 @@ class SentenceEncoderTask:
     def predictions(self, outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         del batch
         return {"vectors": outputs["vectors"]}
+
+
+class SentenceTextModel(TextModel):
+    """A sentence model with its tokenizer; its vectors can be truncated, normalized and quantized."""
+
+    task = "sentence_encoder"
+    text_names = ("text",)
+    per_position = (TOKEN_VECTORS,)
+
+    def __init__(
+        self,
+        model: SentenceModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int,
+        size: int | None = None,
+        normalize: bool = False,
+        vector_types: Sequence[str] = (FLOAT32,),
+        prompts: Prompts = NO_PROMPTS,
+        query_weights: np.ndarray | None = None,
+    ):
+        """Keep the first `size` components of each vector; if the model ends in normalization, normalize them again.
+
+        If pooling leaves the default prompt out, every sequence of ids must begin with it. `query_weights`, float32
+        [V], are those of wordpieces of queries, for inference-free SPLADE.
+        """
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
+        if model.is_sparse and (size or normalize or tuple(vector_types) != (FLOAT32,)):
+            raise UserError("sparse vectors are exported whole, in float32, and without normalization")
+        check_vector_size(size or 0, model.width)
+        prefix = prompts.default
+        tokenizer.check_prefix(prefix, max_seq_length)
+        self.width, self.is_sparse = size or model.width, model.is_sparse
+        self._vector_types = tuple(vector_types)
+        if query_weights is not None:
+            self._arrays = lambda: {QUERY_WEIGHTS: query_weights}
+        unpooled = (
+            1 + len(tokenizer.encode(prefix)) if prefix and not prompts.are_pooled else 0
+        )  # positions, with [CLS]
+        self._unnormalized = lambda inputs: model.after_pooling(
+            model.pooled(model.encoder(inputs, training=False), inputs), normalize=False
+        )
+        self._pooled = lambda encoded, inputs: model.after_pooling(model.pooled(encoded, inputs, unpooled))
+        if unpooled:
+            self._run_model = lambda inputs: self._pooled(model.encoder(inputs, training=False), inputs)
+        self._prefix, self._query_prefix = (  # with morphemes, an export reads split texts
+            f"{tokenizer.split_text(prompt)} " if prompt and tokenizer.settings.morphemes else prompt
+            for prompt in (prefix, prompts.by_name.get(QUERY, ""))
+        )
+        details = {"pooling": ",".join(model.poolings), "prefix": prefix, "prompts": dict(prompts.by_name)}
+        self._details = lambda: details
+        self._normalizes = normalize or (model.is_normalized and self.width < model.width)
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        config = run.config
+        return cls(
+            run.load(SentenceModel),
+            run.bert_config,
+            run.tokenizer,
+            max_seq_length=config.max_seq_length,
+            size=config.vector_size or None,
+            vector_types=config.listed_vector_types,
+            prompts=Prompts(config.prompts, config.query_prefix if config.prefix is None else config.prefix),
+        )
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Compute the vectors of texts, [B, D], and those of the tokens, unless the vectors are sparse, in one pass."""
+        if self.is_sparse:
+            return self._outputs(self._run_model(inputs))
+        encoded = self._run_encoder(inputs)
+        of_tokens = ops.cast(encoded["sequence_output"], "float32")
+        return {**self._outputs(self._pooled(encoded, inputs)), TOKEN_VECTORS: of_tokens}
+
+    def unnormalized(self, inputs: Tensors) -> Tensor:
+        """Compute the vectors of whole texts, float32 [B, D], without normalization."""
+        return self._unnormalized(inputs)
+
+    def _outputs(self, vectors: Tensor) -> Tensors:
+        vectors = vectors[:, : self.width]
+        if self._normalizes:
+            vectors = normalized(vectors)
+        outputs = {VECTORS: vectors}
+        if INT8 in self._vector_types:
+            outputs["int8_vectors"] = _as_int8(vectors)
+        if BINARY in self._vector_types:
+            outputs["binary_vectors"] = _packed_bits(vectors)
+        return outputs
+
+
+TEXT_MODEL = SentenceTextModel
+
+
+def _as_int8(vectors: Tensor) -> Tensor:
+    """Scale each vector so that its largest absolute component is 127, and round: cosine similarities stay."""
+    largest = ops.max(ops.abs(vectors), axis=1, keepdims=True)
+    return ops.cast(ops.round(ops.divide_no_nan(vectors, largest) * _LARGEST_INT8), "int8")
+
+
+def _packed_bits(vectors: Tensor) -> Tensor:
+    """Pack the signs of vectors, [B, D], into uint8 [B, ceil(D / 8)] as `numpy.packbits` does: 1 if positive."""
+    bits = ops.pad(ops.cast(vectors > 0, "int32"), [[0, 0], [0, -vectors.shape[1] % 8]])
+    bits = ops.reshape(bits, [-1, bits.shape[1] // 8, 8])
+    return ops.cast(ops.sum(bits * np.array([128, 64, 32, 16, 8, 4, 2, 1], np.int32), axis=2), "uint8")

@@ -13,7 +13,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.locate import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.pipeline import RECORD_INDEX
+from official_bert.data.batches import RECORD_INDEX
 from official_bert.metrics.tagging import (
     Entity,
     TaggingScores,
@@ -40,7 +40,6 @@ from official_bert.tasks.tagging.records import (
     warn_of_other_notation,
     write_predictions,
 )
-from official_bert.tasks.tagging.servable import trained_tags
 from official_bert.tasks.tagging.task import (
     LOSS_SUM,
     NUM_LABELLED,
@@ -48,6 +47,7 @@ from official_bert.tasks.tagging.task import (
     TAG_SCORES,
     TaggingTask,
     check_constrainable,
+    trained_tags,
     transitions_of,
 )
 from official_bert.tokenization import Tokenizer

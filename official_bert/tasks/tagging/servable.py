@@ -5,27 +5,21 @@ Windows and tags match `run_ner.py` (`records.py`), implemented as TensorFlow op
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from official_bert.config.bert_config import BertConfig
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.modeling.tagging import TaggingModel, Transitions, marginals, viterbi
+from official_bert.modeling.tagging import Transitions, marginals, viterbi
 from official_bert.serving.servable import (
     Tensors,
-    TrainedModel,
     WindowedServable,
     check_table_size,
     check_text_size,
     traced,
 )
-from official_bert.support.errors import UserError
-from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.reader import LEAST, TABLES, WORDS
-from official_bert.tasks.tagging.task import check_constrainable, transitions_of
-from official_bert.tokenization import Tokenizer
+from official_bert.tasks.tagging.task import TaggingTextModel
 from official_bert.tokenization.graph_operations import (
     RaggedEncodingWithOffsets,
     SlidingWindows,
@@ -35,7 +29,6 @@ from official_bert.tokenization.graph_operations import (
     join_parts,
     rows_of,
 )
-from official_bert.training.run_folder import LABELS_FILE, read_trained_labels
 
 _BLANKS = [
     code for code in range(sys.maxunicode + 1) if chr(code).isspace()
@@ -172,33 +165,14 @@ def decode_words(scores: tf.Tensor, row_splits: tf.Tensor, transitions: Transiti
     return numbers, shares
 
 
-class TaggingServable(WindowedServable):
+class TaggingServable(TaggingTextModel, WindowedServable):
     """A model of `run_ner.py`."""
 
-    task = "tagging"
-
-    text_names = ("text",)
-
-    def __init__(
-        self,
-        model: TaggingModel,
-        config: BertConfig,
-        tokenizer: Tokenizer,
-        *,
-        tags: Sequence[str],
-        max_seq_length: int,
-        transitions: Transitions | None = None,
-        of_characters: bool = False,
-    ):
-        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
-        self._of_characters = of_characters
-        self.tags = tuple(tags)  # names of the C tags
-        self._tags = tf.constant(tags, tf.string)
-        self._unk_id = tokenizer.unk_id
-        self._entities = EntityFinder(tags)
-        self._transitions = transitions
-        scores = transitions and [np.asarray(part).tolist() for part in transitions]
-        self._details = lambda: {"tags": list(tags), "of_characters": of_characters, "transitions": scores}
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._tags = tf.constant(self.tags, tf.string)
+        self._unk_id = self.tokenizer.unk_id
+        self._entities = EntityFinder(self.tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Add `words`, for pretokenized sentences."""
@@ -222,10 +196,9 @@ class TaggingServable(WindowedServable):
         return split_at_wordpieces(text, found), tf.RaggedTensor.from_tensor(found.ids.flat_values[:, tf.newaxis])
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Return the probabilities of the tags, [B, S, C], and the most likely ones; a word's is at its first piece."""
-        probabilities = tf.nn.softmax(self._run_model(inputs))
-        best = tf.argmax(probabilities, axis=-1)
-        return {"probabilities": probabilities, "position_tags": tf.gather(self._tags, best)}
+        """Return `numbers`, and the most likely tag of each position, string [B, S]."""
+        outputs = self.numbers(inputs)
+        return {**outputs, "position_tags": tf.gather(self._tags, tf.argmax(outputs["probabilities"], axis=-1))}
 
     def answer(self, text: tf.Tensor) -> Tensors:
         """Tag sentences and find the entities in them: the outputs in `TABLES`, padded with "" or 0."""
@@ -331,27 +304,4 @@ class TaggingServable(WindowedServable):
         return windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1)
 
 
-def servable_of_run(run: TrainedModel) -> TaggingServable:
-    config, tags = run.config, trained_tags(run.config)
-    if config.constrained_decoding:
-        check_constrainable(tags)
-    model = run.load(TaggingModel, num_outputs=len(tags))
-    return TaggingServable(
-        model,
-        run.bert_config,
-        run.tokenizer,
-        tags=tags,
-        max_seq_length=config.max_seq_length,
-        transitions=transitions_of(model, tags, config),
-        of_characters=config.file_layout == CHARACTERS,
-    )
-
-
-def trained_tags(config: TaggingConfig) -> list[str]:
-    tags = read_trained_labels(config.output_dir, config.init_checkpoint)
-    if not tags:
-        raise UserError(
-            f"{config.output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first, or give "
-            "the output folder of a run that did"
-        )
-    return tags
+servable_of_run = TaggingServable.of_run

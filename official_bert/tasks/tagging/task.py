@@ -5,15 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import keras
 import numpy as np
 from keras import ops
+from typing_extensions import Self
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.tagging import allowed_pairs, has_entities, scheme_of
 from official_bert.modeling.heads import CRF
 from official_bert.modeling.tagging import TaggingModel, Transitions, log_partition, path_scores
+from official_bert.serving.text_model import Tensors, TextModel, TrainedModel
 from official_bert.support.errors import UserError, format_names
-from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.options import CHARACTERS, TaggingConfig
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
+from official_bert.tokenization import Tokenizer
+from official_bert.training.run_folder import LABELS_FILE, read_trained_labels
 from official_bert.training.task import (
     TEACHER_LOGITS,
     EncoderTask,
@@ -135,3 +139,61 @@ def transitions_of(model: TaggingModel, tags: Sequence[str], config: TaggingConf
         *([scheme_transitions(tags)] if config.constrained_decoding else []),
     ]
     return Transitions(*(sum(parts) for parts in zip(*sources, strict=True))) if sources else None
+
+
+def trained_tags(config: TaggingConfig) -> list[str]:
+    tags = read_trained_labels(config.output_dir, config.init_checkpoint)
+    if not tags:
+        raise UserError(
+            f"{config.output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first, or give "
+            "the output folder of a run that did"
+        )
+    return tags
+
+
+class TaggingTextModel(TextModel):
+    """Tags of the words of a sentence, and the entities that they mark."""
+
+    task = "tagging"
+    text_names = ("text",)
+    per_position = ("probabilities",)
+
+    def __init__(
+        self,
+        model: TaggingModel,
+        config: BertConfig,
+        tokenizer: Tokenizer,
+        *,
+        tags: Sequence[str],
+        max_seq_length: int,
+        transitions: Transitions | None = None,
+        of_characters: bool = False,
+    ):
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length)
+        self._of_characters, self._transitions = of_characters, transitions
+        self.tags = tuple(tags)  # names of the C tags
+        scores = transitions and [np.asarray(part).tolist() for part in transitions]
+        self._details = lambda: {"tags": list(tags), "of_characters": of_characters, "transitions": scores}
+
+    @classmethod
+    def of_run(cls, run: TrainedModel) -> Self:
+        config, tags = run.config, trained_tags(run.config)
+        if config.constrained_decoding:
+            check_constrainable(tags)
+        model = run.load(TaggingModel, num_outputs=len(tags))
+        return cls(
+            model,
+            run.bert_config,
+            run.tokenizer,
+            tags=tags,
+            max_seq_length=config.max_seq_length,
+            transitions=transitions_of(model, tags, config),
+            of_characters=config.file_layout == CHARACTERS,
+        )
+
+    def numbers(self, inputs: Tensors) -> Tensors:
+        """Return the probabilities of the tags, [B, S, C]; a word's are at its first piece."""
+        return {"probabilities": ops.softmax(self._run_model(inputs))}
+
+
+TEXT_MODEL = TaggingTextModel

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data.batches import TokenBudget
 from official_bert.data.graph_masking import GraphMasker
-from official_bert.data.pipeline import TokenBudget, evaluation_batches, training_batches
+from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA, UNMASKED_SCHEMA
 from official_bert.tasks.pretraining.job import PretrainingRecords

@@ -17,7 +17,8 @@ from official_bert.serving import servable as servable_module
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import servable as pretraining_servable
 from official_bert.tasks.pretraining.reader import FilledMask
-from official_bert.tasks.pretraining.servable import PretrainingServable, load_model
+from official_bert.tasks.pretraining.servable import PretrainingServable
+from official_bert.tasks.pretraining.task import load_model
 from official_bert.tokenization import FullTokenizer
 from tests.ask_export import answers_of
 from tests.conftest import assert_refused, run_here

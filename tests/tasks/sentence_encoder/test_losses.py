@@ -15,8 +15,8 @@ from official_bert.tasks.sentence_encoder.task import (
     of_all_sizes,
     softmax,
 )
-from official_bert.training.step import TensorFlowSteps
 from official_bert.training.task import TrainingPlan
+from official_bert.training.tensorflow_step import TensorFlowSteps
 
 B, K, D, LENGTH = 8, 3, 6, 7
 RNG = np.random.default_rng(3)

@@ -1,7 +1,11 @@
 """Monitoring of a training run: averages for the log, failed steps, and the files of metrics."""
 
+import itertools
 import json
 import os
+import socket
+import struct
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -9,6 +13,8 @@ import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
+from official_bert.data.record_files import frame
+from official_bert.data.schema import VARINTS, delimited
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
@@ -17,6 +23,9 @@ from official_bert.visualization.report_page import rounded
 # On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.
 _SECONDS_PER_CALL = 1.0
 METRICS_FILE = "metrics.jsonl"
+# Fields of an Event, a protocol buffer, and a number for each file of events.
+_EVENT, _WALL_TIME, _STEP, _VERSION, _SUMMARY = struct.Struct("<Bd"), 0x09, b"\x10", b"\x1a", b"\x2a"
+_NUMBERS = itertools.count()
 _MAX_STEP = 10**12  # as for flags that count steps
 _MOST_SKIPPED = 20  # consecutive steps that nan_policy=skip tolerates
 
@@ -49,7 +58,7 @@ class ScalarLog:
         self._is_written = is_written
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, METRICS_FILE)
-        self._writers: dict[str, Any] = {}  # of events, by split
+        self._event_files: dict[str, str] = {}  # by split
 
     def discard_after(self, step: int) -> None:
         """Drop lines of `metrics.jsonl` after a step, for a run that resumes there."""
@@ -74,20 +83,29 @@ class ScalarLog:
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
         if not self._is_written:
             return
-        import tensorflow as tf  # only training and evaluation write events
-
-        # `tf.summary.scalar` needs the package tensorboard; the reference's event format does not.
-        values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        if split not in self._writers:
-            folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
-            self._writers[split] = tf.summary.create_file_writer(folder)
-        writer = self._writers[split]
-        with writer.as_default():
-            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), step=step)
-        writer.flush()
+        event = _EVENT.pack(_WALL_TIME, time.time()) + _STEP + VARINTS[int(step)]
+        with files.open_file(self._event_file(split), "ab") as sink:
+            sink.write(frame(event + delimited(_SUMMARY, b"".join(map(_scalar, scalars, scalars.values())))))
         with files.open_file(self._path, "a") as sink:
             sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
         writing.flush(self._path)  # a checkpoint saved later guarantees that the line exists
+
+    def _event_file(self, split: str) -> str:
+        """Return the path of this log's events of a split; begin it first if needed."""
+        if split not in self._event_files:
+            folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
+            now, number = time.time(), next(_NUMBERS)
+            name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{number}.v2"
+            writing.make_folders(folder)
+            self._event_files[split] = os.path.join(folder, name)
+            with files.open_file(self._event_files[split], "wb") as sink:
+                sink.write(frame(_EVENT.pack(_WALL_TIME, now) + delimited(_VERSION, b"brain.Event:2")))
+        return self._event_files[split]
+
+
+def _scalar(name: str, value: float) -> bytes:
+    """Return a value of a summary, as `simple_value`: the reference's format."""
+    return delimited(b"\x0a", delimited(b"\x0a", name.encode()) + b"\x15" + np.float32(value).tobytes())
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:

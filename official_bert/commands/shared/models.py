@@ -251,7 +251,7 @@ def prepare_finetuning(config: FinetuningOptions, *, reads_pairs: bool = False) 
 
 
 def finetuning_needs_tensorflow(config: FinetuningOptions) -> bool:
-    return config.backend == TENSORFLOW or config.do_train or config.do_eval or config.do_export
+    return config.backend == TENSORFLOW or config.do_train or config.do_export
 
 
 def check_checkpoints(config: TrainingOptions, bert_config: BertConfig) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.groups import VersionOptions
-from official_bert.serving.signatures import EXAMPLES, TEXT
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, check_installed
 
@@ -112,6 +111,7 @@ def _is_encoder(folder: str) -> bool:
     if files.exists(os.path.join(folder, DESCRIPTION_FILE)):
         return False
     from official_bert.checkpoints import model_garden  # imports TensorFlow
+    from official_bert.serving.signatures import EXAMPLES, TEXT
 
     try:
         return {TEXT, EXAMPLES}.isdisjoint(model_garden.signatures(os.path.join(folder, SAVED_MODEL_FILE)))

@@ -274,7 +274,7 @@ def test_evaluation_in_numpy_has_the_same_batches(text_paths, options, numbers_r
     [(12, LENGTHS), (0.5, LENGTHS), (4, LENGTHS), (0.5, None)],
 )
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
-    monkeypatch.setattr(pipeline, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
+    monkeypatch.setattr(batching, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
     num_batches = 12  # four pools of three batches: two epochs and two records
     batches = list(training(text_paths, TEXT_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
     for batch in batches:

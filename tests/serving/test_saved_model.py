@@ -292,9 +292,7 @@ def test_further_versions_have_their_own_settings_and_leave_what_is_there_as_it_
 
 
 def test_a_failed_export_leaves_nothing_and_is_reported_without_operation_names(tokenizer, tmp_path):
-    details = {"task": "none", "max_seq_length": 9, "most_positions": 9, "text_names": ()}
-    details |= {key: {} for key in ("details", "limits", "arrays")}
-    servable = SimpleNamespace(vocabulary=tokenizer.vocabulary, text_settings=tokenizer.settings, **details)
+    servable = SimpleNamespace(vocabulary=tokenizer.vocabulary, described={}, arrays={})
     folder = tmp_path / "models"
 
     def interrupt(partial):

@@ -35,7 +35,7 @@ _OTHER_DTYPE = "V1"  # quantized numbers, for example
 
 
 class ArrayEntry(NamedTuple):
-    """Where the bytes of an array are, and what they mean."""
+    """Type and place of the bytes of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

@@ -19,9 +19,9 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from official_bert.commands import run_classifier, run_pretraining
 from official_bert.config.bert_config import BertConfig
-from official_bert.serving.versions import find_export
 from official_bert.serving import exports
 from official_bert.serving.servable import IDS_SCHEMA, without_server_padding
+from official_bert.serving.versions import find_export
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig

@@ -143,6 +143,8 @@ _FILES = {  # what is made instead, and the names of the pages
 _FEW_STEPS = "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4"
 _EIGHT_STEPS = "--num_train_steps=8 --num_warmup_steps=2 --save_checkpoints_steps=4 --train_batch_size=4"
 _PARTS = {  # parts of commands: what replaces them, and the names of the pages
+    '"num_hidden_layers": 2': ('"num_hidden_layers": 1', "ablations classification korean pretraining tour"),
+    '"num_hidden_layers": 4': ('"num_hidden_layers": 2', "models"),
     "--num_train_steps=100": ("--num_train_steps=10", "README"),
     "--num_train_epochs=10": ("--num_train_epochs=1", "README tour tagging"),
     "--num_train_epochs=8": ("--num_train_epochs=1", "README tagging"),

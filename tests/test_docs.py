@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tests.pages import find_blocks, find_steps, reader_environment, run_step
+from tests.pages import find_blocks, find_steps, reader_environment, run_step, without_last_runs
 from tests.stand_ins import STAND_INS, prepare, replaced
 
 PATTERNS = ("README.md", "docs/*.md", "data/*/README.md", "vocab/README.md")
@@ -47,15 +47,25 @@ def test_the_first_pages_need_only_the_installed_package(page):
         assert (ROOT / "official_bert" / "demo_data" / name).exists(), name
 
 
-@pytest.fixture
-def clone(tmp_path):
-    """A fresh copy of the project for each page, without files of earlier runs or other pages."""
-    folder = tmp_path / "official-bert"
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, one_layer_config_file):
+    """A copy of the project, in which the model that some pages train has one layer."""
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    folder = tmp_path_factory.mktemp("clone") / "official-bert"
     shutil.copytree(ROOT, folder, ignore=ignored_names)
-    if shutil.which("git"):
-        git(folder, "init", "--quiet")
-        git(folder, "add", "--all")
+    shutil.copy(one_layer_config_file, folder / "tests" / "golden" / "pretraining_model")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
     return folder
+
+
+@pytest.fixture
+def clone(project):
+    """A copy of the project without files of earlier runs or other pages."""
+    git(project, "checkout", "--quiet", ".")
+    git(project, "clean", "--quiet", "-dfx", "--exclude=__pycache__")
+    return project
 
 
 def ignored_names(folder, names):
@@ -75,21 +85,38 @@ def git(folder, *arguments):
     return process.stdout.splitlines()
 
 
+def shortened(page):
+    """Return the steps of a page without the last runs, unless it is the README."""
+    steps, _ = steps_of(page)
+    return steps if page == "README.md" else without_last_runs(steps)
+
+
+RUN = sorted(filter(lambda page: steps_of(page)[0], PAGES), key=lambda page: -len(steps_of(page)[0]))  # longest first
+SHORTENED = [page for page in RUN if shortened(page) != steps_of(page)[0]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", sorted(filter(lambda page: steps_of(page)[0], PAGES), key=lambda page: -len(steps_of(page)[0]))
-)  # longest first
-def test_commands_print_what_the_page_shows(page, clone, forked_python):
+    ("page", "steps"),
+    [
+        *(pytest.param(page, shortened(page), id=page) for page in RUN),
+        *(
+            pytest.param(page, steps_of(page)[0], id=f"{page}, whole", marks=pytest.mark.endurance)
+            for page in SHORTENED
+        ),
+    ],
+)
+def test_commands_print_what_the_page_shows(page, steps, clone, forked_python):
     prepare(page, clone)
     environment = reader_environment(str(clone))
     environment["PATH"] = os.pathsep.join((str(forked_python.parent), environment["PATH"]))
     complaints = []
-    for step in steps_of(page)[0]:
+    for step in steps:
         found = run_step(step._replace(text=replaced(page, step.text)), str(clone), environment, SECONDS_A_STEP)
         complaints += [f"{page}:{step.line}: {step.text.splitlines()[0]}", *found] if found else []
     assert not complaints, "\n".join(complaints)
-    if shutil.which("git"):  # the readers' files must be ignored by git
-        assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
+    # The readers' files must be ignored by git.
+    assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 import inspect
 import re
-import subprocess
-import sys
 
 import pytest
 
 import official_bert
-from tests.conftest import ROOT, run_program, run_script, script_environment
+from tests.conftest import ROOT, run_program, run_script
 
 NAMES = {
     "AdamWeightDecay", "AlbertConfig", "DistilBertConfig", "ElectraConfig", "AttentionReader", "BertConfig",
@@ -27,12 +25,6 @@ def test_importing_it_imports_neither_tensorflow_nor_keras():
         "official_bert.BertConfig; print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
     )
     assert run_program(program) == "set()\nset()\n"
-
-
-@pytest.mark.slow
-def test_a_module_of_the_model_may_be_the_first_that_is_imported():
-    command = [sys.executable, "-c", "import official_bert.modeling.transformer"]
-    subprocess.run(command, env=script_environment(), check=True)
 
 
 def test_every_name_is_there_under_its_own_name():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pages import Block, Step, compare, find_blocks, find_steps, reader_environment, run_step
+from tests.pages import Block, Step, compare, find_blocks, find_steps, reader_environment, run_step, without_last_runs
 
 
 def test_blocks_are_found_with_their_lines_languages_and_marks():
@@ -28,6 +28,19 @@ def test_a_block_is_cut_into_commands_and_what_they_print():
     for language in ("", "json"):
         with pytest.raises(ValueError, match="line 7: neither a command nor marked"):
             find_steps(Block(7, language, '{"a": 1}', None))
+
+
+def test_runs_that_no_step_reads_end_when_they_have_read_their_files():
+    run = "python run_ner.py --do_train \\\n  --output_dir=out/{}"
+    texts = (
+        f"ls\n{run.format('a')}\nls",
+        run.format("b"),
+        f"cat out/b/log out/aa\n{run.format('b').replace('_train', '_eval')}",
+    )
+    steps = [*(Step(1, "sh", text, None) for text in texts), Step(1, "sh", run.format("c"), ["trained"])]
+    expected = [step.text for step in steps]
+    expected[0] = expected[0].replace("python run_ner.py", "python -m tests.prepared run_ner")
+    assert [step.text for step in without_last_runs(steps)] == expected
 
 
 SHOWN = ["10:33:40 INFO    training: 25% of 2,000 steps, 0:07:50 left, loss 7.1480, rate 7.50e-04", "...", "saved a-10"]

@@ -77,7 +77,7 @@ AT_TOY_SIZE = {
 
 # Like others, except for lengths or data, or fine-tuning as other tests do it.
 REPEATED = ("domain", "electra_hour", "electra_hour_512", "korquad", "nsmc", "pretraining_phase2", "squad1")
-REPEATED += ("conll", "glue", "squad2")
+REPEATED += ("conll", "glue", "roberta", "squad2")
 
 
 @pytest.mark.slow

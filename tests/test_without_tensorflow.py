@@ -72,6 +72,7 @@ _NEED_TENSORFLOW = {
 _IMPORTS = """
 import importlib, os, sys
 os.environ["KERAS_BACKEND"] = "jax"
+import official_bert.modeling.transformer  # a module of the model may be the first that is imported
 import official_bert.optimization.optimizers, official_bert.data.record_files, official_bert.checkpoints.loading
 for name in sys.argv[1:]:
     importlib.import_module(name) if name.startswith("official_bert.") else getattr(official_bert, name)
@@ -97,6 +98,7 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 
 records, folder, *bundles = sys.argv[1:]
 assert importlib.util.find_spec("tensorflow") is None and keras.backend.backend() == "jax"
+keras.initializers.TruncatedNormal = lambda **_: "zeros"  # all weights are read, and JAX compiles each shape
 model = official_bert.PretrainingModel.from_checkpoint(folder)
 task = PretrainingTask(model.config, max_seq_length=32, max_predictions_per_seq=5, eval_batch_size=8)
 batch = next(numpy_batches([records], task.schema, batch_size=8, num_records=count_records(records), seed=1))

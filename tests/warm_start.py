@@ -139,8 +139,9 @@ def _request(arguments, environment, files):
 
 def stand_in(python, arguments):
     """End as a Python with these arguments does: one that is forked, or else a new one."""
-    is_script = bool(arguments) and (arguments[0] in ("-m", "-c") or not arguments[0].startswith("-"))
-    forked = _request(arguments, dict(os.environ), [0, 1, 2]) if is_script else None
+    script = arguments[arguments[:1] == ["-I"] :]  # pages leave the project out; ask_export.py proves that one can
+    is_script = bool(script) and (script[0] in ("-m", "-c") or not script[0].startswith("-"))
+    forked = _request(script, dict(os.environ), [0, 1, 2]) if is_script else None
     if not forked:
         os.execv(python, [python, *arguments])
     child, answers, _ = forked

@@ -7,9 +7,9 @@ import pathlib
 import signal
 import subprocess
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.support.files import KILL_AT_VARIABLE
 from tests.conftest import run_script, script_command, script_environment
+from tests.record_files import arrays_of
 from tests.warm_start import run as run_warm
 
 _RATES = ("examples_per_second", "tokens_per_second")
@@ -51,8 +51,7 @@ def assert_killed(result):
 
 
 def arrays(folder):
-    reader = CheckpointReader(str(folder))
-    return {name: reader.read(name).tobytes() for name in sorted(reader.shapes)}
+    return {name: array.tobytes() for name, array in arrays_of(folder).items()}
 
 
 def scalars(folder):

@@ -1,12 +1,10 @@
-"""Both optimizers, compared with their formulas, with the reference's trajectory in `fit`, and on several devices."""
+"""Both optimizers, compared with their formulas, in `fit` on one and several devices, saved and loaded."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load
 from official_bert.optimization.optimizers import AdamWeightDecay, Lamb, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.support.errors import UserError
@@ -19,7 +17,6 @@ from tests.optimization.small_models import (
     small_model,
     variable,
 )
-from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 
 def adam_update(first, second, step, weights, is_decayed):
@@ -113,46 +110,6 @@ def test_a_pattern_that_matches_nothing_is_an_error():
 def test_keras_s_decay_of_all_variables_is_refused():
     with pytest.raises(ValueError, match="use weight_decay_rate"):
         AdamWeightDecay(weight_decay=0.1)
-
-
-class PretrainingModel(keras.Model):
-    """The golden model with its losses, as a Keras user would train it."""
-
-    def __init__(self, task):
-        super().__init__()
-        self.task, self.model = task, task.build_model()
-
-    def call(self, batch, training=False):
-        return self.model(batch, training=training)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return tf.add_n([loss.total / loss.weight for loss in self.task.losses(y_pred, x).values()])
-
-
-@pytest.mark.slow
-def test_fit_follows_the_reference(model_dir):
-    golden = golden_trajectory()
-    plan = golden_plan(golden)
-    model = PretrainingModel(golden_task(model_dir))
-    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
-    schedule = LinearWarmupThenDecay(
-        plan.learning_rate, num_train_steps=plan.num_train_steps, num_warmup_steps=plan.num_warmup_steps
-    )
-    model.compile(optimizer=AdamWeightDecay(schedule), jit_compile=False)
-    losses = []
-    log = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
-    model.fit(golden_batches(golden), callbacks=[log], verbose=0)
-
-    # Keras reports the mean since the start of the epoch.
-    means = np.cumsum(golden["loss"]) / np.arange(1, NUM_STEPS + 1)
-    np.testing.assert_allclose(losses, means, rtol=1e-4)
-    reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
-    slots = slots_by_name(model.optimizer, model.trainable_variables)
-    ours = {**{variable.path: variable for variable in model.trainable_variables}, **slots}
-    assert set(reference.shapes) == {*ours, "global_step"}
-    for name, values in ours.items():
-        expected = reference.read(name)
-        np.testing.assert_allclose(values, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
 
 
 OPTIONS = {AdamWeightDecay: {"bias_correction": True}, Lamb: {}}

@@ -34,7 +34,9 @@ def cases():
     batches = {name: {key: np.asarray(value) for key, value in batch_of(name).items()} for name in TASKS}
     for name in ("pretraining", "classification", "multiple choice", "question answering", "tagging"):
         task, batch = TASKS[name](PLAIN), batches[name]
-        shown = task.build_model()(batch)
+        symbols = {key: keras.KerasTensor(each.shape, each.dtype) for key, each in batch.items()}
+        is_by_values = name == "multiple choice"  # its shapes depend on the lengths of the batch
+        shown = keras.KerasTensor([SIZE, 3]) if is_by_values else task.build_model()(symbols)
         yield name, task, keras.tree.map_structure(lambda logits: normal(*logits.shape), shown), batch
     sizes = {"num_labels": 3, "metric_names": (), "max_length": LENGTH, "eval_batch_size": SIZE}
     numbers = rng.integers(3, size=[SIZE, 3])
@@ -77,15 +79,21 @@ def minimized(task, batch, outputs):
 
 def computed():
     """Return the values and the gradients of the outputs by name, computed in compiled functions."""
-    found = {}
-    for name, task, outputs, batch in cases():
-        loss = functools.partial(minimized, task, batch)
-        if keras.backend.backend() == "jax":
-            import jax
+    found, all_cases = {}, list(cases())
+    outputs = [outputs for _, _, outputs, _ in all_cases]
+    losses = [functools.partial(minimized, task, batch) for _, task, _, batch in all_cases]
+    if keras.backend.backend() == "jax":
+        import jax
 
-            (_, values), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(outputs)
-        else:
-            values, gradients = in_tensorflow(loss, keras.tree.map_structure(keras.ops.convert_to_tensor, outputs))
+        functions = [jax.value_and_grad(loss, has_aux=True) for loss in losses]
+        both = jax.jit(lambda *given: [function(each) for function, each in zip(functions, given, strict=True)])(
+            *outputs
+        )
+        results = [(values, gradients) for (_, values), gradients in both]
+    else:
+        outputs = keras.tree.map_structure(keras.ops.convert_to_tensor, outputs)
+        results = map(in_tensorflow, losses, outputs)
+    for (name, *_), (values, gradients) in zip(all_cases, results, strict=True):
         found |= {f"loss: {name} {key}": value for key, value in values.items()}
         for key, gradient in enumerate(keras.tree.flatten(gradients)):
             found[f"loss: {name} gradient {key}"] = gradient

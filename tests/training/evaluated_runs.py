@@ -1,6 +1,5 @@
 """Whole runs of the `Trainer` with evaluations and early stopping, and their comparison."""
 
-import json
 import os
 
 import keras
@@ -9,6 +8,7 @@ from official_bert.options.training import FinetuningOptions
 from official_bert.training.finetuning import create_evaluator, has_stopped_early
 from official_bert.training.loop import Trainer
 from official_bert.training.monitoring import ScalarLog
+from tests.faults.killing import scalars
 from tests.training.sum_task import PLAN, SumTask, batches
 
 ENDS = ("data-00000-of-00001", "index")
@@ -44,18 +44,13 @@ def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step:
     return is_complete, evaluated
 
 
-def metrics(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "per_second" not in name} for line in lines]
-
-
 def bytes_of(folder, names):
     return {name: (folder / name).read_bytes() for name in names}
 
 
 def assert_same_end(folder, whole):
     """Assert bitwise equality of checkpoints, the best checkpoint, evaluations, and logged numbers."""
-    assert metrics(folder) == metrics(whole)
+    assert scalars(folder) == scalars(whole)
     best = os.listdir(whole / "best")
     assert sorted(best) == ["checkpoint", "evaluations.json", *(f"model.ckpt-4.{end}" for end in ENDS)]
     last = [f"model.ckpt-6.{end}" for end in ENDS]

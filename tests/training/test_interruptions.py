@@ -14,7 +14,8 @@ from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
 from official_bert.support.signals import RunRequests, Stopped
 from tests.conftest import endurance
-from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
+from tests.faults.killing import scalars
+from tests.training.evaluated_runs import SCORES, assert_same_end, train
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +52,11 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
         for name in ("gradient_norm", "learning_rate", "loss", "positions", "squared_loss", "tokens")
     ]
     assert all(values.shape == (3,) and is_training_state(name, kept) for name, values in kept.items())
-    assert [line["step"] for line in metrics(whole[0]) if line["split"] == "train"] == [4]
+    assert [line["step"] for line in scalars(whole[0]) if line["split"] == "train"] == [4]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [3, *endurance(1)])
+@pytest.mark.parametrize("step", [8, *endurance(1)])  # see also test_power_cut.py
 def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole, tmp_path, step):
     whole, states = whole
     for state in sorted(shutil.copytree(states, tmp_path / "states").iterdir())[::step]:

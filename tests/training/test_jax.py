@@ -9,20 +9,18 @@ import sys
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.support.files import KILL_AT_VARIABLE
 from official_bert.training.devices import open_cluster
-from tests.conftest import ROOT, endurance, run_here, script_command, script_environment
+from tests.conftest import ROOT, run_here, script_command, script_environment
 from tests.faults.killing import scalars
+from tests.record_files import arrays_of
 from tests.training.engine_steps import MODEL, ROWS, ten_steps
 from tests.training.short_runs import pretraining_flags
 from tests.training.trajectory import assert_follows_the_reference, golden_trajectory
 
 pytestmark = pytest.mark.slow
-TASKS = ("CRF",)
-OTHER_TASKS = tuple(name for name in ROWS if name not in TASKS)  # their code is in the others, or only they have it
 _IGNORED_BY_SOFTMAX = re.compile("key/bias|multiple_choice/output_bias")  # their gradients are rounding errors
-ALL = ("golden", "devices", *TASKS, "dropout on 4", "dropout recomputed", "resumed", "float16")
+ALL = ("golden", "devices", "dropout on 4", "dropout recomputed", "float16")
 
 
 def on_jax(command, folder, code=0, **variables):
@@ -80,10 +78,11 @@ def assert_close(found, expected, loss):
             np.testing.assert_allclose(found[name], array, rtol=loss, atol=loss, err_msg=name)
 
 
-@pytest.mark.parametrize("name", [*TASKS, *endurance(*OTHER_TASKS)])
+@pytest.mark.endurance  # test_keras_backends.py compares the losses of all tasks
+@pytest.mark.parametrize("name", ROWS)
 def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
     """With frozen layers, LoRA, recomputed layers, a teacher, accumulation; some on several devices of JAX."""
-    found = steps_of(*(ALL if name in ALL else OTHER_TASKS))[name]
+    found = steps_of(*ROWS)[name]
     expected = ten_steps(ROWS[name](), open_cluster())
     assert_close(found, expected, loss=1e-5)
     assert abs(expected["loss"][9] - expected["loss"][0]) > 1e-3
@@ -91,11 +90,11 @@ def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
 
 def test_dropout_depends_on_the_step_but_neither_on_devices_nor_recomputation_nor_history(steps_of):
     found = steps_of(*ALL)
-    assert_close(found["dropout on 4"], found["dropout recomputed"], loss=1e-6)  # on one device
-    first, again, other = (
-        {name[2:]: array for name, array in found["resumed"].items() if name.startswith(f"{number} ")}
-        for number in range(3)
+    run, first, again, other = (
+        {name[2:]: array for name, array in found["dropout on 4"].items() if name.startswith(f"{number} ")}
+        for number in range(4)
     )
+    assert_close(run, found["dropout recomputed"], loss=1e-6)  # on one device
     for name, array in first.items():
         np.testing.assert_array_equal(again[name], array, err_msg=name)
     assert abs(other["loss"][0] - first["loss"][0]) > 1e-3  # same weights, other masks
@@ -117,11 +116,6 @@ def test_runs_are_saved_stopped_and_repaired_as_with_tensorflow(tmp_path):
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "", "-k", chosen]
     files = [str(ROOT / "tests" / "training" / name) for name in names]
     on_jax([sys.executable, "-m", "pytest", *options, *files, f"--basetemp={tmp_path / 'runs'}"], tmp_path)
-
-
-def checkpoint_of(folder, step):
-    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.read(name) for name in sorted(reader.shapes)}
 
 
 def begun(folder, at):
@@ -146,7 +140,7 @@ def test_a_run_goes_on_with_the_other_library_and_back(quiet_model, records_file
     on_jax(command, tmp_path, code=-signal.SIGKILL, **{KILL_AT_VARIABLE: "step:3"})
     run_here("run_pretraining", **flags, output_dir=folder)
     for step in (5, 6):
-        found, expected = checkpoint_of(folder, step), checkpoint_of(whole, step)
+        found, expected = (arrays_of(each / f"model.ckpt-{step}") for each in (folder, whole))
         assert found.keys() == expected.keys()
         for name, array in expected.items():
             tolerance = 3e-5 if _IGNORED_BY_SOFTMAX.search(name) else 1e-5

@@ -1,5 +1,7 @@
 """The Trainer and its small helpers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,6 +18,7 @@ from official_bert.training.task import TrainingPlan
 
 def make_trainer(model_dir, *, seed=1, strategy=None):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    config = dataclasses.replace(config, num_hidden_layers=1)
     task = PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8)
     return task, Trainer(task, strategy or tf.distribute.get_strategy(), seed=seed)
 

@@ -54,7 +54,7 @@ def whole(tmp_path_factory):
 @pytest.mark.slow
 def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    for _ in range(3):
+    for _ in range(2):
         assert not train(tmp_path, max_train_seconds=1e-6)
         step = saved_steps(tmp_path)[-1]
         assert caplog.messages[-1] == (
@@ -195,9 +195,12 @@ def test_checkpoints_by_time_are_replaced_and_resume_exactly(
         *endurance((signal.SIGINT, "Ctrl-C", 130)),  # see test_interruptions.py
     ],
 )
-def test_a_process_saves_at_a_signal_and_exits_cleanly(records_file, model_dir, tmp_path, number, name, code):
-    flags = pretraining_flags(records_file, model_dir, num_train_steps=100_000, save_checkpoints_steps=50_000)
-    command = script_command("run_pretraining.py", {**flags, "log_steps": 10, "do_eval": True, "output_dir": tmp_path})
+def test_a_process_saves_at_a_signal_and_exits_cleanly(
+    records_file, model_dir, one_layer_config_file, tmp_path, number, name, code
+):
+    steps = {"num_train_steps": 100_000, "save_checkpoints_steps": 50_000, "log_steps": 10}
+    flags = pretraining_flags(records_file, model_dir, **steps, bert_config_file=one_layer_config_file)
+    command = script_command("run_pretraining.py", {**flags, "do_eval": True, "output_dir": tmp_path})
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
         log = []
         for line in process.stderr:

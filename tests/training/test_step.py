@@ -13,7 +13,6 @@ from official_bert.training.step import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBL
 from official_bert.training.tensorflow_step import TensorFlowSteps
 from tests.conftest import endurance
 from tests.training.trajectory import (
-    NOISE,
     NUM_STEPS,
     assert_follows_the_reference,
     golden_batches,
@@ -28,9 +27,9 @@ def golden():
     return golden_trajectory()
 
 
-def make_steps(model_dir, golden, *, dtype=None, strategy=None, dropout=0.0, num_parts=1, **plan):
+def make_steps(model_dir, golden, *, dtype=None, strategy=None, dropout=0.0, num_parts=1, num_layers=3, **plan):
     strategy = strategy or tf.distribute.get_strategy()
-    task = golden_task(model_dir, dropout=dropout, encoder_options=EncoderOptions(dtype=dtype))
+    task = golden_task(model_dir, dropout=dropout, num_layers=num_layers, encoder_options=EncoderOptions(dtype=dtype))
     with strategy.scope():
         model = task.build_model()
     load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
@@ -67,7 +66,7 @@ def test_reported_scalars_belong_together(twelve_steps, golden):
 
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_call_once_the_scale_is_the_smallest(model_dir, golden):
-    model, steps = make_steps(model_dir, golden, dtype="mixed_float16")
+    model, steps = make_steps(model_dir, golden, dtype="mixed_float16", num_layers=1)
     bad = np.array(model.encoder.word_embeddings)
     bad[5] = np.nan  # [MASK], which every batch contains
     model.encoder.word_embeddings.assign(bad)
@@ -94,30 +93,6 @@ def test_every_layer_and_every_part_of_a_step_drops_out_by_itself(model_dir, gol
     assert not set(seeds(other, 1)) & set(seeds(steps, 1))
 
 
-def check_same_steps(one, other):
-    """Compare histories, weights and slots of (history, model, steps)."""
-    (history, model, steps), (other_history, other_model, other_steps) = one, other
-    for name in history:
-        np.testing.assert_allclose(other_history[name], history[name], rtol=1e-3, err_msg=name)
-    np.testing.assert_allclose(other_history["loss"], history["loss"], rtol=1e-5)
-    for variable, other in zip(model.trainable_variables, other_model.trainable_variables, strict=True):
-        tolerance = 1e-3 * np.abs(np.asarray(variable)).max()
-        np.testing.assert_allclose(other, variable, atol=tolerance, err_msg=variable.path)
-    for name, slot in steps.slots.items():
-        tolerance = max(1e-3 * np.abs(slot.numpy()).max(), NOISE)
-        np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)
-
-
-@pytest.mark.endurance
-def test_two_devices_of_three_parts_each_take_the_steps_of_one(twelve_steps, model_dir, golden, two_devices):
-    """Parts alone are tested below, devices alone in test_multi_worker.py, both in test_jax.py."""
-    model, steps, history = twelve_steps
-    one = history, model, steps
-    model, steps = make_steps(model_dir, golden, strategy=two_devices, num_parts=3)
-    iterator = iter(two_devices.experimental_distribute_dataset(golden_batches(golden)))
-    check_same_steps(one, (steps.take(iterator, NUM_STEPS), model, steps))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "num_parts"), [*endurance(("mixed_bfloat16", 1)), ("mixed_float16", 3)])
 def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
@@ -134,9 +109,8 @@ def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
 
 @pytest.mark.slow
 def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, golden, two_devices):
-    model, steps = make_steps(
-        model_dir, {**golden, "num_train_steps": 1000}, dtype="mixed_float16", strategy=two_devices
-    )
+    golden = {**golden, "num_train_steps": 1000}
+    model, steps = make_steps(model_dir, golden, dtype="mixed_float16", strategy=two_devices, num_layers=1)
     scale = steps.loss_scale_state["loss_scale/scale"]
     too_large = 2.0**30
     scale.assign(too_large)
@@ -155,7 +129,6 @@ def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, g
         if not history["overflow_steps"][0]:
             break
     assert not history["overflow_steps"][0]
-    assert history["gradient_norm"][0] == pytest.approx(golden["grad_global_norm"][0], rel=2e-2)
     for variable, value in zip(model.trainable_variables, before, strict=False):
         assert np.any(np.array(variable) != value) or variable.path.endswith("key/bias"), variable.path
 

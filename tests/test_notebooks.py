@@ -105,11 +105,11 @@ def loaded(path):
     return module
 
 
-FEW_STEPS = {  # one in a hundred, with as many lines of the log
-    "--num_train_steps=1300 --num_warmup_steps=400 --log_steps=100": "--num_train_steps=13 --num_warmup_steps=4 "
-    "--log_steps=1 --save_checkpoints_steps=10",
-    "num_train_steps=1300,": "num_train_steps=13,",
-    "num_warmup_steps=400,": "num_warmup_steps=4,",
+FEW_STEPS = {  # three in a hundred, with as many lines of the log
+    "--num_train_steps=1300 --num_warmup_steps=400 --log_steps=100": "--num_train_steps=39 --num_warmup_steps=12 "
+    "--log_steps=3 --save_checkpoints_steps=30",
+    "num_train_steps=1300,": "num_train_steps=39,",
+    "num_warmup_steps=400,": "num_warmup_steps=12,",
     "EPOCHS, BATCH_SIZE = 12, 16": "EPOCHS, BATCH_SIZE = 2, 16",
     "--num_train_epochs=16": "--num_train_epochs=0.5 --log_steps=3",
 }

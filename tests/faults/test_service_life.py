@@ -106,7 +106,7 @@ def export(tmp_path_factory, write_export):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "num_requests"),
-    [("signature", 500), *endurance(("predictor", 1000), ("signature", 100_000), ("predictor", 20_000))],
+    [("signature", 1000), *endurance(("predictor", 1000), ("signature", 100_000), ("predictor", 20_000))],
 )
 def test_answers_and_memory_stay_the_same(export, way, num_requests):
     command = [sys.executable, "-m", __name__, export, str(num_requests), way]

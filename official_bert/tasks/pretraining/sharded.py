@@ -333,7 +333,8 @@ def _num_bytes(part: CorpusPart) -> int:
 def work_folder(path: str, provenance: Mapping[str, Any]) -> Iterator[None]:
     writing.make_folders(path)
     note = os.path.join(path, _MANIFEST)
-    if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
+    others = [name for name in os.listdir(path) if name != ".lock" and ".partial-" not in name]
+    if others and not os.path.exists(note):
         raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
     with exclusive_lock(path, "makes records in"):
         is_same = Manifest.read_if_current(note, provenance, path) is not None

@@ -4,12 +4,10 @@ import functools
 
 import pytest
 
-from official_bert.tokenization import FullTokenizer
 
-
-@pytest.fixture(scope="session")
-def tokenizer(vocab_file):
-    """A tokenizer whose graph is traced once for all servables."""
-    tokenizer = FullTokenizer(vocab_file)
-    tokenizer.in_graph = functools.cache(tokenizer.in_graph)
+@pytest.fixture(scope="module")
+def tokenizer(request, tokenizer):
+    """The usual tokenizer; for tests of servables, its graph is traced once, and it cannot be pickled."""
+    if request.module.__name__.endswith("test_servable"):
+        tokenizer.in_graph = functools.cache(tokenizer.in_graph)
     return tokenizer

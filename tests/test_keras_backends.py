@@ -21,7 +21,7 @@ import numpy as np
 import official_bert
 
 folder, vocab_file, config_file = sys.argv[1:]
-keras.initializers.TruncatedNormal = lambda **_: "zeros"  # all weights are assigned, and JAX compiles each shape
+keras.initializers.TruncatedNormal = lambda **_: keras.initializers.Zeros()  # all is assigned; JAX compiles each shape
 results, backend = {}, keras.backend.backend()
 tokenizer = official_bert.FullTokenizer(vocab_file)
 config = {**official_bert.BertConfig.from_json_file(config_file).to_dict(), "num_hidden_layers": 1}

@@ -438,7 +438,9 @@ def test_the_answers_to_another_file_are_not_overwritten_and_files_of_other_flag
 @pytest.mark.slow
 def test_logits_that_are_no_numbers_are_no_answers(settings, tmp_path):
     arrays = arrays_of(SPAN_CHECKPOINT)
-    arrays["cls/squad/output_weights"][1] = 3e38  # finite, but its products are not
+    weights = np.array(arrays["cls/squad/output_weights"])
+    weights[1] = 3e38  # finite, but its products are not
+    arrays["cls/squad/output_weights"] = weights
     write_checkpoint(str(tmp_path / "large.ckpt"), arrays)
     with pytest.raises(UserError, match="the model's end_logits are not all finite; did its training diverge?"):
         run(settings, init_checkpoint=str(tmp_path / "large.ckpt"), do_predict=True)

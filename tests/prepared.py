@@ -2,12 +2,11 @@
 
 import dataclasses
 import sys
-from unittest import mock
 
 from official_bert import commands
+from official_bert.options.command import run_command
 
 if __name__ == "__main__":
-    command = commands.load_command(name := sys.argv.pop(1))
+    command = commands.load_command(sys.argv.pop(1))
     command = dataclasses.replace(command, run=lambda *_: None, uses_tensorflow=False)
-    with mock.patch.object(commands, "load_command", lambda _: command):
-        commands.start(name)
+    run_command(command, commands._with_files_of_model)

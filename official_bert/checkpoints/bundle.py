@@ -234,7 +234,8 @@ def is_whole(prefix: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    is_of_file = isinstance(error, OSError) and error.filename
+    return f"{error.filename}: {error.strerror}" if is_of_file else str(error)
 
 
 def _check_files(prefix: str) -> None:

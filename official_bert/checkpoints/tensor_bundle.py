@@ -172,7 +172,7 @@ def _entry(content: bytes) -> ArrayEntry:
     found = read_fields(content)
     shape = [_last(read_fields(axis)[1]) for axis in read_fields(_last(found[2], b""))[2]]
     parts = [
-        [(_last(extent[1]), _last(extent[2], -1)) for extent in map(read_fields, read_fields(part)[1])]
+        [(index(_last(extent[1])), index(_last(extent[2], -1))) for extent in map(read_fields, read_fields(part)[1])]
         for part in found[7]
     ]
     dtype = np.dtype(_DTYPES.get(_last(found[1]), _OTHER_DTYPE))

@@ -36,6 +36,7 @@ from official_bert.serving.signatures import (
     LoadedExport,
     RequestError,
     Signature,
+    Specs,
     definitions_of,
 )
 from official_bert.serving.versions import (
@@ -71,6 +72,8 @@ class Reading(NamedTuple):
 
 
 class Reader:
+    has_windows = False  # whether an example may have several sequences
+
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         """Create a reader from the description of an export."""
         self.said, self.tokenizer, self.specials = said, tokenizer, tokenizer.specials
@@ -112,10 +115,15 @@ class Reader:
         del readings
         return self.stacked([row for (row,) in outputs])
 
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        """Return the outputs of the signatures, given those of an engine: of `named`, `decode` and `tokenize`."""
+        ids = ArraySpec(np.dtype(np.int32), (None,) * (2 + self.has_windows))
+        return {SERVING_DEFAULT: numbers, TEXT: numbers, TOKENIZE: dict.fromkeys(self.said[LIMITS], ids)}
+
 
 def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
     """Stack arrays or lists of different shapes: [B, ...], filled up with a value whose type the table has."""
-    rows = [np.array(row, object if isinstance(empty, bytes) else np.asarray(empty).dtype) for row in rows]
+    rows = [np.array(row, type_of(empty)) for row in rows]
     sizes = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
     if width:
         sizes[0] = width
@@ -124,6 +132,10 @@ def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
     for number, row in enumerate(rows):
         table[(number, *map(slice, row.shape))] = row
     return table
+
+
+def type_of(value: Any) -> np.dtype:
+    return np.dtype(object) if isinstance(value, bytes) else np.asarray(value).dtype
 
 
 def check_table_size(num_rows: int, width: int) -> None:
@@ -303,7 +315,7 @@ class EngineModel:
         """Convert texts to input_ids, input_mask and segment_ids, int32 [B, S], or [B, W, S] of windows."""
         readings = self._readings(texts)
         names = self.said[LIMITS]
-        if self.outputs[TOKENIZE]["input_ids"].rank == 2:
+        if not self.reader.has_windows:
             columns = {name: [_numbers(reading.sequences[0][name]) for reading in readings] for name in names}
         else:
             columns = {
@@ -417,6 +429,11 @@ class EngineModel:
             check_table_size(shape[0], shape[1] * max(widths))
 
 
+def reader_module(task: str) -> ModuleType:
+    """Return the module with the `READER` and the `results` of a task."""
+    return importlib.import_module(f"official_bert.tasks.{task}.reader")
+
+
 def load_engine_model(folder: str, *, engine: str | None = None, num_threads: int = 0) -> EngineModel:
     """Load a version of an export; see `open_engine` for the arguments."""
     check_whole(folder)
@@ -430,11 +447,10 @@ def load_engine_model(folder: str, *, engine: str | None = None, num_threads: in
     settings = {name: said[name] for name in TextSettings._fields if name in said}
     tokenizer = load_tokenizer(os.path.join(folder, ASSETS_FOLDER), **settings)
     tokenizer.num_segments = said[LIMITS]["segment_ids"]
-    name = f"official_bert.tasks.{said['task']}.reader"
-    if importlib.util.find_spec(name.rpartition(".")[0]) is None:
+    if importlib.util.find_spec(f"official_bert.tasks.{said['task']}") is None:
         raise UserError(f"{folder}: unknown task {said['task']!r}; a newer version of official-bert has it")
     compute = open_engine(folder, file_name, name=engine, num_threads=num_threads)
-    model = EngineModel(said, tokenizer, compute, importlib.import_module(name))
+    model = EngineModel(said, tokenizer, compute, reader_module(said["task"]))
     model.folder = folder
     return model
 

@@ -23,9 +23,10 @@ from absl import logging
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED
 from official_bert.options.command import run_on_tensorflow
 from official_bert.options.groups import BatchingSettings, VersionOptions
+from official_bert.serving.engine_model import reader_module
 from official_bert.serving.saved_model import READS_SPLIT_TEXTS, WARMUP_FILE, write_warmup
 from official_bert.serving.servable import Servable
-from official_bert.serving.signatures import METHODS
+from official_bert.serving.signatures import METHODS, ArraySpec
 from official_bert.serving.text_model import IDS_SCHEMA, TrainedModel
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
@@ -102,15 +103,19 @@ def _write_version(
         raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
 
 
-def _write_model_file(export_dir: str, servable: Servable, name: str, content: bytes) -> str:
-    """Write the next version of a model that is one file; see `_write_version`.
+def _write_model_file(export_dir: str, servable: Servable, function: Any, name: str, content: bytes) -> str:
+    """Write the next version of a model that is one file, made from a function of ids; see `_write_version`.
 
     Beside it are the tokenizer's files and all else that its reader needs; see `EngineModel`.
     """
-    signatures = {key: servable.signature(key).structured_outputs for key in servable.described_signatures}
+    numbers = {
+        output: ArraySpec(np.dtype(spec.dtype.as_numpy_dtype), (None, *spec.shape[1:]))
+        for output, spec in function.structured_outputs.items()
+    }
+    reader = reader_module(servable.task).READER(servable.described, servable.tokenizer)
     outputs = {
-        key: {output: [np.dtype(spec.dtype.as_numpy_dtype).name, list(spec.shape)] for output, spec in specs.items()}
-        for key, specs in signatures.items()
+        key: {output: [spec.dtype.name, spec.shape] for output, spec in specs.items()}
+        for key, specs in reader.specs(numbers).items()
     }
 
     def save(folder: str) -> None:
@@ -227,7 +232,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
         converter.target_spec.supported_types = [tf.float16]
     with _logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
         model = converter.convert()
-    return _write_model_file(export_dir, servable, LITE_FILE, model)
+    return _write_model_file(export_dir, servable, function, LITE_FILE, model)
 
 
 def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") -> str:
@@ -242,7 +247,7 @@ def write_onnx(export_dir: str, servable: Servable, precision: str = "float32") 
         model = _converted(function, used)
         if precision == "int8":
             model = _quantized(model)
-    return _write_model_file(export_dir, servable, ONNX_FILE, model.SerializeToString())
+    return _write_model_file(export_dir, servable, function, ONNX_FILE, model.SerializeToString())
 
 
 def _converted(function: Any, weights: Mapping[str, keras.Variable]) -> "onnx.ModelProto":

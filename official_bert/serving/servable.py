@@ -32,8 +32,6 @@ MOST_POSITIONS = 1 << 14  # computed together, unless one row has more
 class Servable(TextModel, tf.Module):
     """A `TextModel` that reads texts in TensorFlow's graph; subclasses define the texts and predictions."""
 
-    described_signatures: Sequence[str] = (SERVING_DEFAULT, TEXT, TOKENIZE)  # in exports that other programs compute
-
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int):
         """Combine a model with its tokenizer; a sequence has `max_seq_length` positions, also in `examples`.
 

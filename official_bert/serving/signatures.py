@@ -33,10 +33,13 @@ class ArraySpec(NamedTuple):
         return len(self.shape)
 
 
+Specs = Mapping[str, ArraySpec]
+
+
 class Signature(NamedTuple):
     name: str
-    inputs: Mapping[str, ArraySpec]
-    outputs: Mapping[str, ArraySpec]
+    inputs: Specs
+    outputs: Specs
     compute: Callable[[Arrays], Arrays]  # raises RequestError for inputs that do not fit
 
     @property

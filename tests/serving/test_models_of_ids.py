@@ -32,6 +32,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import versions
 from official_bert.serving.engine_model import load_engine_model
 from official_bert.serving.exports import write_lite, write_onnx
+from official_bert.serving.saved_model import signature_of
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.serving.signatures import SERVING_INT64, TEXT, TOKEN_VECTORS, TOKENIZE, RequestError
 from official_bert.support.errors import UserError
@@ -206,7 +207,7 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
     texts = [list(column) for column in zip(*TEXTS.get(task, [("the town",), ("",), (LONG,)]), strict=True)]
     texts = dict(zip(servable.text_names, texts, strict=True))
     tensors = {name: tf.constant(column) for name, column in texts.items()}
-    expected = {name: servable.signature(name) for name in servable.described_signatures}
+    expected = {name: servable.signature(name) for name in versions.description(folder)["outputs"]}
     answers, ids_of_texts = expected[TEXT](**tensors), expected[TOKENIZE](**tensors)
     more = {"words": servable.answer_words} if task in ("tagging", "LSTM") else {}
     more |= {SPARSE_VECTORS: servable.signatures()[SPARSE_VECTORS]} if task == "sparse" else {}
@@ -218,6 +219,9 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
         assert_close(model.tokenize(texts), ids_of_texts, 0)
         found, inputs = model.signatures().signatures, {**texts, "words": WORDS}
         assert found.keys() == {*expected, *more, SERVING_INT64}
+        assert {name: found[name].outputs for name in expected} == {
+            name: signature_of(name, function).outputs for name, function in expected.items()
+        }
         for name, function in more.items():
             given = {key: np.array(inputs[key], object) for key in found[name].inputs}
             answer = function(**{key: tf.constant(value.tolist()) for key, value in given.items()})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.serving.engine_model import Reader, Reading
-from official_bert.serving.signatures import Arrays
+from official_bert.serving.signatures import Arrays, ArraySpec, Specs
 from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tokenization import Tokenizer
 
@@ -52,6 +52,10 @@ class ClassificationReader(Reader):
         best_first = np.argsort(-outputs["probabilities"], axis=1, kind="stable")
         labels = np.broadcast_to(self._labels, best_first.shape)
         return {**outputs, "labels": labels, "classes": self._labels[best_first]}
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        names = dict.fromkeys(("labels", "classes"), ArraySpec(np.dtype(object), (None, len(self._labels))))
+        return super().specs(numbers if "scores" in numbers else {**numbers, **names})
 
 
 READER = ClassificationReader

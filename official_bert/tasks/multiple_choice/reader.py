@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.serving.engine_model import Reader, Reading, padded_table, softmax
-from official_bert.serving.signatures import Arrays, RequestError
+from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, RequestError, Specs
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import join_choice
 
@@ -23,6 +23,8 @@ class Choice(NamedTuple):
 
 
 class ChoiceReader(Reader):
+    has_windows = True
+
     def encode(self, context: str, *question_and_choices: str) -> Reading:
         *question, choices = question_and_choices
         lines = [line.strip("\t\n\v\f\r ") for line in choices.rstrip("\t\n\f\r ").split("\n")]
@@ -40,6 +42,14 @@ class ChoiceReader(Reader):
             "probabilities": probabilities,
             "choices": padded_table(([line.encode() for line in reading.parts] for reading in readings), b""),
             "best": probabilities.argmax(axis=1).astype(np.int32),
+        }
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        probabilities, choices = (ArraySpec(np.dtype(dtype), (None, None)) for dtype in (np.float32, object))
+        best = ArraySpec(np.dtype(np.int32), (None,))
+        return {
+            **super().specs(numbers),
+            TEXT: {"probabilities": probabilities, "choices": choices, "best": best},
         }
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.serving.engine_model import Reader, Reading
-from official_bert.serving.signatures import Arrays
+from official_bert.serving.signatures import Arrays, Specs
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 
@@ -40,6 +40,10 @@ class MaskReader(Reader):
         probabilities = probabilities[:, :most]
         words = np.where(probabilities > 0, self._wordpieces[outputs["ids"][:, :most]], b"")
         return {"words": words, "probabilities": probabilities}
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        probabilities = numbers["probabilities"]
+        return super().specs({"words": probabilities._replace(dtype=np.dtype(object)), "probabilities": probabilities})
 
 
 READER = MaskReader

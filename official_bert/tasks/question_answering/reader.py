@@ -5,13 +5,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading, padded_table
-from official_bert.serving.signatures import Arrays
+from official_bert.serving.engine_model import Reader, Reading, padded_table, type_of
+from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, Specs
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT, RankedAnswer, find_answers
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tokenization import Tokenizer
 
 NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
+
+# The outputs with K answers, and a value of their types.
+_COLUMNS = {"answers": b"", "probabilities": np.float32(0), "starts": np.int32(0), "ends": np.int32(0)}
 
 
 class Answer(NamedTuple):
@@ -24,6 +27,8 @@ class Answer(NamedTuple):
 
 
 class AnswerReader(Reader):
+    has_windows = True
+
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
         sizes = {name: said[name] for name in ("max_seq_length", "doc_stride", "max_query_length")}
@@ -50,16 +55,21 @@ class AnswerReader(Reader):
             ]
             for answers in found
         ]
-        names = {"answers": b"", "probabilities": np.float32(0), "starts": np.int32(0), "ends": np.int32(0)}
         tables = {
             name: padded_table(([columns[number] for columns in row] for row in ranked), empty, self._top_k)
-            for number, (name, empty) in enumerate(names.items())
+            for number, (name, empty) in enumerate(_COLUMNS.items())
         }
         if self._search["version_2"]:
             null = (answer.probability for answers in found for answer in answers.ranked if not answer.text)
             tables["null_probabilities"] = np.fromiter(null, np.float32)
             tables["null_odds"] = np.array([answers.null_odds for answers in found], np.float32)
         return tables
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        answers = {name: ArraySpec(type_of(empty), (None, self._top_k)) for name, empty in _COLUMNS.items()}
+        nulls = ("null_probabilities", "null_odds") if self._search["version_2"] else ()
+        of_questions = dict.fromkeys(nulls, ArraySpec(np.dtype(np.float32), (None,)))
+        return {**super().specs(numbers), TEXT: {**answers, **of_questions}}
 
 
 def _columns(answer: RankedAnswer) -> tuple[bytes, float, int, int]:

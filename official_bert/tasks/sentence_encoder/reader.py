@@ -10,7 +10,7 @@ from official_bert.config.sentence_modules import SPLADE_POOLINGS
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.serving.engine_model import EngineModel, Reader, Reading, decodable, padded_table
-from official_bert.serving.signatures import SERVING_DEFAULT, TOKEN_VECTORS, Arrays, ArraySpec, Signature
+from official_bert.serving.signatures import SERVING_DEFAULT, TOKEN_VECTORS, Arrays, ArraySpec, Signature, Specs
 from official_bert.serving.versions import read_query_weights
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -40,6 +40,14 @@ class SentenceReader(Reader):
         ids = self.tokenizer.encode(self.said["prefix"] + text)
         sequence = truncate_and_join(ids, (), self.specials, max_seq_length=self.max_seq_length)
         return Reading([sequence.inputs], parts=ids)
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        """Tell the vectors of positions, which are outputs of the engine, too, from the others."""
+        vectors = {name: spec for name, spec in numbers.items() if name != TOKEN_VECTORS}
+        if vectors.keys() == numbers.keys():
+            return super().specs(vectors)
+        lengths = ArraySpec(np.dtype(np.int32), (None,))
+        return {**super().specs(vectors), TOKEN_VECTORS: {TOKEN_VECTORS: numbers[TOKEN_VECTORS], "lengths": lengths}}
 
 
 READER = SentenceReader

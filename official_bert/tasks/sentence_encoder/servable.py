@@ -1,11 +1,9 @@
 """The servable of sentence encoders, which maps each text to a vector."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
-from official_bert.modeling.sentence import SentenceModel
 from official_bert.serving.servable import IDS_SCHEMA, Servable, Tensors, traced
 from official_bert.serving.signatures import MOST_CELLS, TOKEN_VECTORS
 from official_bert.serving.versions import QUERY_WEIGHTS
@@ -18,12 +16,6 @@ _LARGEST_INT8 = 127
 
 class SentenceServable(SentenceTextModel, Servable):
     """A sentence model whose vectors are computed by TensorFlow."""
-
-    def __init__(self, model: SentenceModel, *arguments: Any, **options: Any):
-        """See `SentenceTextModel`."""
-        super().__init__(model, *arguments, **options)
-        if not model.is_sparse:
-            self.described_signatures = (*self.described_signatures, TOKEN_VECTORS)
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         if self._prefix:

@@ -19,8 +19,9 @@ from official_bert.serving.engine_model import (
     decodable,
     padded_table,
     softmax,
+    type_of,
 )
-from official_bert.serving.signatures import Arrays, ArraySpec, RequestError, Signature
+from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, RequestError, Signature, Specs
 from official_bert.tasks.tagging.records import Window, make_windows, own_windows
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts
@@ -107,6 +108,8 @@ class _Sentence(NamedTuple):
 
 
 class TagReader(Reader):
+    has_windows = True
+
     def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
         super().__init__(said, tokenizer)
         self._tags, self._of_characters = said["tags"], said["of_characters"]
@@ -161,6 +164,12 @@ class TagReader(Reader):
             name: padded_table(values, empty)
             for name, empty, values in zip(names, _EMPTY, zip(*columns, strict=True), strict=True)
         }
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        names = itertools.chain.from_iterable(TABLES.values())
+        tables = {name: ArraySpec(type_of(empty), (None, None)) for name, empty in zip(names, _EMPTY, strict=True)}
+        of_positions = {**numbers, "position_tags": ArraySpec(np.dtype(object), (None, None))}
+        return {**super().specs(of_positions), TEXT: tables}
 
     def _decided(self, sentence: _Sentence, rows: Sequence[Arrays]) -> tuple[list[str], np.ndarray]:
         """Return the tag of each word of a sentence, and its probability."""

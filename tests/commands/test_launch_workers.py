@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import assert_fails, run_script, script_command, script_environment
 
+pytestmark = pytest.mark.slow
+
 TOOL = "launch_workers"
 
 
@@ -56,7 +58,6 @@ def test_signals_reach_the_workers(number, code):
     assert process.returncode == code
 
 
-@pytest.mark.slow
 def test_a_process_that_a_worker_leaves_behind_is_not_waited_for():
     began = time.monotonic()
     result = run_script(TOOL, "--", "sh", "-c", "sleep 40 & echo $!", num_workers=2)

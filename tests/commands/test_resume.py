@@ -14,6 +14,8 @@ from official_bert.support.errors import UserError
 from tests.commands.conftest import bytes_in
 from tests.conftest import prints_error, run_here
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("bright", "empty", "harbour", "town", "snow")
 
 
@@ -78,7 +80,6 @@ def other_architecture(settings, tmp_path, **changes):
     return str(tmp_path / "other.json")
 
 
-@pytest.mark.slow
 def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     before = bytes_in(resumed["output_dir"])
     elsewhere = tmp_path / "elsewhere"
@@ -116,7 +117,6 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
-@pytest.mark.slow
 def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
     run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)
@@ -137,7 +137,6 @@ def with_flags(folder, **changes):
         json.dump(settings, sink)
 
 
-@pytest.mark.slow
 def test_a_run_with_flags_that_are_gone_is_used_but_not_resumed(resumed, caplog):
     folder = resumed["output_dir"]
     with_flags(folder, hidden_state_weight=1.0, lr_schedule="budget", nan_policy="rollback")
@@ -164,13 +163,11 @@ def test_a_finished_run_says_which_other_flags_it_does_not_train_with(half_done,
     assert bytes_in(half_done) == before
 
 
-@pytest.mark.slow
 def test_new_weights_are_warned_of(settings, tmp_path, caplog):
     run(settings, output_dir=str(tmp_path / "new"), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text
 
 
-@pytest.mark.slow
 def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, given, tmp_path):
     texts = ["the harbour", "empty empty snow"]
     expected = [result.probability for result in Predictor(half_done)(texts)]
@@ -191,7 +188,6 @@ def test_a_predictor_refuses_files_of_another_model(half_done, settings, tmp_pat
         Predictor(half_done, bert_config_file=other_architecture(settings, tmp_path, hidden_act="relu"))
 
 
-@pytest.mark.slow
 def test_a_run_resumes_before_a_damaged_checkpoint(resumed, caplog):
     folder = resumed["output_dir"]
     path = os.path.join(folder, "model.ckpt-5.data-00000-of-00001")

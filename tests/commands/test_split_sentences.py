@@ -19,6 +19,8 @@ from official_bert.support.errors import install_command
 from tests.compressing import COMPRESS
 from tests.conftest import ROOT, assert_refused, run_here, run_script, script_command, script_environment
 
+pytestmark = pytest.mark.slow
+
 # Documents, each a list of paragraphs, each a list of sentences.
 _DOCUMENTS = [
     [["The snow came early.", "Nobody minded it, e.g. Dr. Wu."], ["Why?"]],
@@ -203,7 +205,6 @@ def test_a_missing_package_is_reported_immediately(tmp_path, monkeypatch):
     assert_refused("split_sentences", flags, install_command("sentences"))
 
 
-@pytest.mark.slow
 def test_memory_depends_on_no_compressed_file(tmp_path):
     """A file of 40 MB in one part must not be held in memory by any process."""
     text = b"The snow came early. Nobody minded it. The harbour woke before the town did. Why?\n\n" * 50_000
@@ -221,7 +222,6 @@ def test_memory_depends_on_no_compressed_file(tmp_path):
     assert int(process.stdout) / 1024 < 120
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()

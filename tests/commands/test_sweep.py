@@ -27,6 +27,8 @@ from tests.conftest import (
     script_environment,
 )
 
+pytestmark = pytest.mark.slow
+
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
 
@@ -165,7 +167,6 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
-@pytest.mark.slow
 def test_a_sweep_resumes(flags, tmp_path, model_dir, forked_children):
     model, tmp_path = tmp_path / "model", tmp_path / "out"
     model.mkdir()
@@ -206,7 +207,6 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path, forked_children):
     assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
 
 
-@pytest.mark.slow
 def test_sigterm_ends_the_run_too(flags, tmp_path, forked_python, forked_children):
     flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
     run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"

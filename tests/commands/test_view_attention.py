@@ -14,6 +14,8 @@ from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import as_json, merge_words, page
 from tests.conftest import assert_refused, run_here
 
+pytestmark = pytest.mark.slow
+
 TEXT, TEXT_B = "Who woke before the town?", "The unbelievable harbour costs $5, not $6."
 
 
@@ -29,7 +31,6 @@ def view(files_of_model):
     return AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"], top_k=2)(TEXT, TEXT_B)
 
 
-@pytest.mark.slow
 def test_the_page_starts_where_the_flags_say(flags, view, tmp_path):
     run_here("view_attention", **flags, top_k=2)
     assert (tmp_path / "out").read_text() == page(view, layer=0, head=0, merges_words=False)
@@ -49,7 +50,6 @@ class TestImages:
     def matplotlib(self):
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-    @pytest.mark.slow
     def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
         from official_bert.visualization import attention
 
@@ -84,7 +84,6 @@ class TestImages:
             np.testing.assert_array_equal(tile, np.sqrt(view.attention[layer, number]))
 
 
-@pytest.mark.slow
 def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     message = f"matplotlib is not installed; run: {install_command('plots')}"

@@ -20,6 +20,8 @@ from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenMo
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
 RATE = 0.02  # learning rate of gradient descent in `make.py`
 CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/expected.npz"))

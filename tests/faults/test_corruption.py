@@ -28,6 +28,8 @@ from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config
 from tests.conftest import endurance, run_here
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [("the harbour woke", "before the town"), ("", "the boats")]
 SCHEMA = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
 

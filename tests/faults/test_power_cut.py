@@ -17,6 +17,8 @@ from official_bert.checkpoints.locate import latest_checkpoint, step_of
 from tests.conftest import endurance
 from tests.training.evaluated_runs import assert_same_end, train
 
+pytestmark = pytest.mark.slow
+
 
 class Disk:
     """The flushed and unflushed state of the files below a folder; `cuts` are folders after a power cut.
@@ -154,7 +156,6 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
         shutil.rmtree(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [8, *endurance(1)])
 def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded

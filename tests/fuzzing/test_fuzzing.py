@@ -32,12 +32,12 @@ from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_token
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_labels
-from tests.conftest import endurance, slow
+from tests.conftest import endurance
+
+pytestmark = pytest.mark.slow
 
 HOW_MANY = [10, *endurance(150)]
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-FEW_SCRIPTS = ("run_squad", "serve")
-SCRIPTS = [*FEW_SCRIPTS, *slow(*(name for name in all_commands() if name not in FEW_SCRIPTS))]
 
 
 def tried(test, *strategies, times):
@@ -54,7 +54,7 @@ WORDS = st.one_of(st.sampled_from(ODD_WORDS), st.text(max_size=20), st.sampled_f
 
 
 @pytest.mark.parametrize("times", HOW_MANY)
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", all_commands())
 def test_flags(name, times):
     config_class = all_commands()[name].config_class
     fields = {field.name: field for field in dataclasses.fields(config_class)}

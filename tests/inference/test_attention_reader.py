@@ -14,6 +14,8 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.exports import TOLERANCE
 
+pytestmark = pytest.mark.slow
+
 PAIR = ("Who woke  before the [MASK]?", "Zoë Lindqvist’s unbelievable crates…")
 
 
@@ -64,14 +66,12 @@ def test_wordpieces_and_words_are_those_of_the_texts(read, tokenizer):
     assert not all(begins)
 
 
-@pytest.mark.slow
 def test_a_word_that_looks_like_a_continuation_is_a_word(files_of_model, bert_config):
     tokenizer = FullTokenizer(files_of_model["vocab_file"], do_lower_case=False, basic_tokenize=False)
     view = AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"])("the ##s [MASK] town")
     assert view.tokens[1:5] == view.words[1:5] == ["the", "##s", "[MASK]", "town"]
 
 
-@pytest.mark.slow
 def test_each_position_is_predicted_when_it_alone_is_masked(read, model, tokenizer):
     view = read(*PAIR)
     for position, token in enumerate(view.tokens):

@@ -26,6 +26,8 @@ from tests.conftest import endurance, run_here
 from tests.export_fixtures import AWKWARD_TEXTS
 from tests.exports import TOLERANCE
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("input_ids", "input_mask", "segment_ids")
 POOLED = "pooled_output"
 PAIR_NAMES = ["question", "context"]
@@ -64,7 +66,6 @@ def one_score(encoder):
     return keras.Model(list(inputs.values()), keras.layers.Dense(1, name="score")(encoder(inputs)["pooled_output"]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "is_pair", "padding"),
     [(two_heads, False, "longest"), *endurance((one_score, True, "max_length"))],

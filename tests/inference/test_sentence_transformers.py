@@ -23,7 +23,9 @@ from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.training.model_files import complete_model_flags
-from tests.conftest import GOLDEN, endurance, prints_error, run_config, slow
+from tests.conftest import GOLDEN, endurance, prints_error, run_config
+
+pytestmark = pytest.mark.slow
 
 FOLDERS = GOLDEN / "sentence_transformers"
 OLDER = FOLDERS / "older"
@@ -41,7 +43,7 @@ def config_of(config_class, **given):
     return config_class(**complete_model_flags(config_class, values, given))
 
 
-@pytest.mark.parametrize("name", ["dense", "prompt", *slow("poolings", "older")])
+@pytest.mark.parametrize("name", ["dense", "prompt", "poolings", "older"])
 def test_vectors_are_those_of_sentence_transformers(name):
     predictor, (texts, expected) = Predictor(FOLDERS / name), golden(name)
     np.testing.assert_allclose(predictor.embed(texts), expected, atol=1e-5)
@@ -49,7 +51,6 @@ def test_vectors_are_those_of_sentence_transformers(name):
     assert predictor.embed(texts, pooling="mean").shape == (len(texts), 8)  # an explicit pooling takes precedence
 
 
-@pytest.mark.slow
 def test_commands_follow_the_folder(tmp_path, capsys):
     texts, vectors = golden("older")
     lines = [number for number, text in enumerate(texts) if text]
@@ -84,7 +85,6 @@ def exported(folder, export_dir, **given):
     return export_dir / "1"
 
 
-@pytest.mark.slow
 def test_exports_follow_the_folder_and_its_default_prompt(folder, head_of, tmp_path):
     texts, unprompted = golden("older")
     prompts = folder / "config_sentence_transformers.json"
@@ -117,7 +117,6 @@ SPARSE = json.loads((FOLDERS / "splade" / "expected.json").read_text())
 SPARSE_TEXTS, OF_SPLADE = SPARSE.pop("texts"), SPARSE["max relu"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["max log1p_relu", "sum relu", *endurance("max relu", "sum log1p_relu")])
 def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_folder):
     values = dict(zip(("pooling_strategy", "activation_function"), kind.split(), strict=True))
@@ -132,7 +131,6 @@ def test_sparse_vectors_and_scores_are_those_of_sparse_encoders(kind, sparse_fol
         Predictor(sparse_folder).embed(SPARSE_TEXTS)
 
 
-@pytest.mark.slow
 def test_commands_compute_the_sparse_vectors_of_a_masked_lm(sparse_folder, tmp_path, capsys):
     (sparse_folder / "modules.json").unlink()
     embed = Predictor(sparse_folder).embed
@@ -240,7 +238,6 @@ def test_inference_free_splade_gives_queries_static_weights(router_folder):
         encoder_folder(str(router_folder))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("export_format", ["saved_model", *endurance("tflite")])
 def test_queries_of_inference_free_splade_are_searched_and_served(router_folder, tmp_path, capsys, export_format):
     source, texts = tmp_path / "texts.txt", [text for text in SPARSE_TEXTS if text]
@@ -280,7 +277,6 @@ def test_queries_of_inference_free_splade_are_searched_and_served(router_folder,
             assert dict(zip(ids[places], values[places], strict=True)) == pytest.approx(row)
 
 
-@pytest.mark.slow
 def test_static_vectors_are_those_of_model2vec(sparse_folder, tmp_path):
     # Dot products of the vectors of model2vec 0.10: distill(FOLDERS / "dense", pca_dims=4, quantize_to="float32").
     texts = ["the harbour slept", "", "the quiet harbour woke woke", "slept unknown", "unknown"]
@@ -379,7 +375,6 @@ def test_activations_are_those_of_pytorch(folder, head_of):
     assert refused == ["RReLU", "Softmin"]
 
 
-@pytest.mark.slow
 def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     folder, (texts, expected) = shutil.copytree(FOLDERS / "prompt", tmp_path / "prompt"), golden("prompt")
     version = exported(folder, tmp_path / "serving")

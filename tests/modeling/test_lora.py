@@ -17,6 +17,8 @@ from official_bert.support.errors import UserError
 from official_bert.training.training_run import weights_by_name
 from tests.conftest import GOLDEN, golden_arrays
 
+pytestmark = pytest.mark.slow
+
 ADAPTER = GOLDEN / "peft"
 TOLERANCE = 1e-5
 

@@ -30,6 +30,8 @@ from starlette.testclient import TestClient  # noqa: E402
 from official_bert.serving.embedding_endpoints import refuse  # noqa: E402
 from official_bert.serving.server import make_app  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 # Texts of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
 LENGTH, WIDTH = 32, 16
@@ -120,7 +122,6 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
     assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
 
 
-@pytest.mark.slow
 def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
     folder = tmp_path / "sparse"
     options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}
@@ -180,7 +181,6 @@ def test_token_ids_are_refused_by_default(served):
     assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
 
 
-@pytest.mark.slow
 def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(export_dir, tmp_path):
     folder = shutil.copytree(export_dir, tmp_path / "sentences")
     (folder / "1" / "checksums.json").unlink()
@@ -363,7 +363,6 @@ def test_texts_of_the_maximum_length_are_not_too_long(server):
         assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
 
 
-@pytest.mark.slow
 def test_prompts_and_the_ends_of_texts(hub_client, server, export_dir, expected):
     """The prompt is the export's prefix and a word; truncation at the left leaves the prefix and 29 words."""
     prompted = signature(export_dir, 1, "text", text=[f"river {text}" for text in TEXTS])["vectors"]
@@ -454,7 +453,6 @@ PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
 QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30 tokens leave room for no other text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "labels", "relevant", "max_windows", "activation"),
     [
@@ -526,7 +524,6 @@ def test_ranking_by_a_classifier_of_pairs(
     assert kind[0] == "reranker" and list(kind[1]["id2label"].values()) == list(labels)
 
 
-@pytest.mark.slow
 def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(server, export_dir, write_export):
     if "reranker" not in server.get("/info")[1]["model_type"]:
         server.wait_for_version(os.path.basename(write_export(export_dir, labels=("0", "1"))))
@@ -542,7 +539,6 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
     server.wait_until(lambda: post(server, "/rerank", body)[0] != 429, 20)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("max_windows", [3, *endurance(1)])
 def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
     number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))

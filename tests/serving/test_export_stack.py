@@ -16,6 +16,8 @@ from official_bert.serving.export_stack import ExportStack
 from official_bert.serving.versions import export_parts
 from official_bert.support.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -63,7 +65,6 @@ def test_parts_give_the_same_numbers(num_parts, config, scores, monkeypatch):
     assert len(encoder.weights) == num_weights == len(encoder.checkpoint_variables())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_call_gives_the_same_bits(dtype):
     sizes = {"hidden_size": 192, "num_hidden_layers": 4, "intermediate_size": 768, "max_position_embeddings": 32}

@@ -39,6 +39,8 @@ from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub  # n
 from tensorflow_serving.apis.predict_pb2 import PredictRequest  # noqa: E402
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {f"text_{'ab'[place]}": [pair[place].encode() for pair in PAIRS] for place in (0, 1)}
 IDS = {"input_ids": [[2, 7, 3], [2, 9, 3]], "input_mask": [[1] * 3] * 2, "segment_ids": [[0] * 3] * 2}
 Code = grpc.StatusCode
@@ -239,7 +241,6 @@ def classification(examples, signature_name="", context=None):
     return request
 
 
-@pytest.mark.slow
 def test_classes_equal_those_of_the_predictor_and_of_rest(server, stub, signatures, export_dir):
     expected = Predictor(export_dir)(PAIRS)
     result = stub.Classify(classification(TEXT_EXAMPLES), timeout=60).result
@@ -328,7 +329,6 @@ def test_mistakes_in_json_examples(server, body, message):
     assert server.ask("regress", body)[1] == answer
 
 
-@pytest.mark.slow
 def test_regression_returns_the_scores(write_export, tmp_path):
     path = write_export(tmp_path / "scores", labels=())
     version = ServedModel(str(tmp_path / "scores"), BatchingSettings(num_batch_threads=1)).version
@@ -444,14 +444,12 @@ def test_calls_that_send_nothing_do_not_keep_others_waiting(server, stub):
         is_ending.set()
 
 
-@pytest.mark.slow
 def test_connections_that_send_nothing_are_closed(server):
     with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=30) as connection:
         while connection.recv(1 << 16):  # the server's settings
             pass
 
 
-@pytest.mark.slow
 def test_large_requests_of_many_connections_take_bounded_memory(server, stub):
     texts = {name: [b"a b " * 7_000_000] for name in TEXTS}  # 56 MB
     large = predict_request("text", texts).SerializeToString()

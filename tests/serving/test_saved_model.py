@@ -31,13 +31,14 @@ from official_bert.tokenization import FullTokenizer
 from tests.conftest import run_config
 from tests.exports import LABELS, OF_CLASSIFIER, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def signatures(version):
     return tf.saved_model.load(version).signatures
 
 
-@pytest.mark.slow
 def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
     first, second = zip(*predicted_pairs(reviews), strict=True)
     texts = {"text_a": first, "text_b": second}
@@ -70,7 +71,6 @@ def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_p
         assert other["classes"] == answer["classes"]
 
 
-@pytest.mark.slow
 def test_keras_reads_an_export_as_a_layer(version, signatures):
     texts = {"text_a": tf.constant(["the town", ""]), "text_b": tf.constant(["", "the quay"])}
     expected = signatures["text"](**texts)
@@ -115,7 +115,6 @@ def replay(path, signatures):
         yield request, inputs, signature(**inputs)
 
 
-@pytest.mark.slow
 def test_the_warmup_requests_can_be_answered(version, signatures):
     path = os.path.join(version, "assets.extra", "tf_serving_warmup_requests")
     seen, lengths = {}, set()
@@ -209,7 +208,6 @@ def session_signature(session, model, name):
     return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
 
 
-@pytest.mark.slow
 def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version, signatures):
     requests = []
     for signature in OF_CLASSIFIER:
@@ -250,7 +248,6 @@ def size_of(version):
     return sum(path.stat().st_size for path in pathlib.Path(version, "variables").iterdir())
 
 
-@pytest.mark.slow
 def test_further_versions_have_their_own_settings_and_leave_what_is_there_as_it_is(
     reviews, version, signatures, tmp_path, caplog
 ):

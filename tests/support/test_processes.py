@@ -11,6 +11,8 @@ from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
 from tests.conftest import script_environment
 
+pytestmark = pytest.mark.slow
+
 
 class OwnMessageError(UserError):
     """An error that cannot be pickled, since it builds its own message."""

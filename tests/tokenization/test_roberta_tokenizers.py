@@ -24,7 +24,7 @@ from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, hf_tokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.sentencepiece_tokenizer import CamembertTokenizer, DebertaTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import content_of_copy, kind_of_file
-from tests.conftest import endurance, slow
+from tests.conftest import endurance
 from tests.exports import graph_predictor
 from tests.tokenization.bpe_models import modernbert_json
 from tests.tokenization.sentencepiece_models import (
@@ -35,6 +35,8 @@ from tests.tokenization.sentencepiece_models import (
     random_texts,
     write_model,
 )
+
+pytestmark = pytest.mark.slow
 
 BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
 
@@ -249,7 +251,7 @@ def test_the_ids_of_a_modernbert_are_those_of_tokenizers(expected, tmp_path):
     assert load_tokenizer(tmp_path).identity == tokenizer.identity
 
 
-@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, *slow(CamembertTokenizer)])
+@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
 def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind, tmp_path):
     path, tokenizers = shifted
     tokenizer = tokenizers[kind]
@@ -333,7 +335,7 @@ def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(
     np.testing.assert_array_equal(*(vector["sequence_output"] for vector in vectors))
 
 
-@pytest.mark.parametrize("config_class", [*slow(DebertaConfig), *endurance(CamembertConfig)])
+@pytest.mark.parametrize("config_class", [DebertaConfig, *endurance(CamembertConfig)])
 def test_an_export_with_a_sentencepiece_model_reads_texts(shifted, deberta, tmp_path, config_class):
     is_camembert = config_class is CamembertConfig
     tokenizer = shifted[1][CamembertTokenizer] if is_camembert else deberta[1]

@@ -16,7 +16,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary, decompose
-from tests.conftest import endurance, slow
+from tests.conftest import endurance
 from tests.tokenization.sentencepiece_models import (
     SPACES,
     VARIANTS,
@@ -26,6 +26,8 @@ from tests.tokenization.sentencepiece_models import (
     random_texts,
     write_model,
 )
+
+pytestmark = pytest.mark.slow
 
 SPACE = "\u2581"
 READ_OTHERWISE = ("albert", "kobert", "deberta")  # the last in test_roberta_tokenizers.py
@@ -79,7 +81,8 @@ def plain_ids(processor, text):
     ("variant", "lower"),
     [
         ("albert", True),
-        *slow(("kobert", False), *((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE)),
+        ("kobert", False),
+        *((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE),
         *endurance(("kobert", True), ("albert", False)),
     ],
 )

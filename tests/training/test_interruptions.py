@@ -17,6 +17,8 @@ from tests.conftest import endurance
 from tests.faults.killing import scalars
 from tests.training.evaluated_runs import SCORES, assert_same_end, train
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
@@ -55,7 +57,6 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
     assert [line["step"] for line in scalars(whole[0]) if line["split"] == "train"] == [4]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [8, *endurance(1)])  # see also test_power_cut.py
 def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole, tmp_path, step):
     whole, states = whole
@@ -85,7 +86,6 @@ def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path,
     assert_same_end(tmp_path, whole[0])
 
 
-@pytest.mark.slow
 def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, caplog, monkeypatch):
     caplog.set_level("INFO", logger="absl")
 
@@ -134,7 +134,6 @@ def test_sigterm_in_a_destructor_stops_the_block_after_it(capsys):
     assert deleted and capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_ctrl_c_saves_a_checkpoint_and_a_second_one_ends_at_once(whole, tmp_path, caplog, monkeypatch, is_repeated):
     caplog.set_level("INFO", logger="absl")

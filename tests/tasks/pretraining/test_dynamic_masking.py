@@ -13,6 +13,8 @@ from official_bert.tasks.pretraining.job import PretrainingRecords
 from official_bert.tokenization import Vocabulary, load_vocab
 from tests.conftest import UNMASKED_RECORDS as NUM_RECORDS
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {"max_seq_length": 64, "max_predictions_per_seq": 10}
 MASKED = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 BATCH_SIZE = 8
@@ -91,14 +93,12 @@ def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, n
     assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])
 
 
-@pytest.mark.slow
 def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(training):
     small, large = training(12, batch_size=4), training(3, batch_size=16)
     joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}
     assert_equal([joined], [{name: np.concatenate([batch[name] for batch in large]) for name in large[0]}])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("whole_word", [True, False])
 def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whole_word):
     records = make(whole_word=whole_word)
@@ -127,7 +127,6 @@ def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whol
             assert_equal(batches(12 - number - 1, num_used), found[number + 1 :])
 
 
-@pytest.mark.slow
 def test_each_visit_and_each_seed_has_masks_of_its_own(training):
     seen = {}
     for batch in training(4 * NUM_RECORDS // BATCH_SIZE):

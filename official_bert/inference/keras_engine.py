@@ -41,6 +41,10 @@ class JaxEngine(Engine):
         specials = model.tokenizer.specials
         self._compute = jax_function(model.numbers, model.variables_of_model, model.most_positions, specials.pad_id)
 
+    def most_rows(self, number: int) -> int:
+        """Return a power of two, to which rows are filled up."""
+        return 1 << (number.bit_length() - 1)
+
     def __call__(self, ids: Arrays) -> Arrays:
         found, length = self._compute(self._model.prepared(ids)), ids["input_ids"].shape[1]
         cut = self._model.per_position

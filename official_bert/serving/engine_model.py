@@ -172,7 +172,9 @@ class _Pool:
 
 
 class Engine:
-    reads_batches = True  # otherwise B is 1
+    def most_rows(self, number: int) -> int:
+        """Return the number of rows to compute together, at most as many."""
+        return number
 
     def __call__(self, ids: Arrays) -> Arrays:
         raise NotImplementedError
@@ -184,8 +186,6 @@ class Engine:
 
 class LiteEngine(Engine):
     """LiteRT. One row is computed by all threads; several rows at once, each with a copy of the weights, by some."""
-
-    reads_batches = False
 
     def __init__(self, path: str, num_threads: int):
         require("ai_edge_litert", "lite")
@@ -202,6 +202,11 @@ class LiteEngine(Engine):
         self._threads = ThreadPoolExecutor(self._num_parallel)
         with filtered_stderr(lambda line: line.startswith("INFO: Created TensorFlow Lite")), self._alone.one():
             pass  # the file is read now, since it may be damaged
+
+    def most_rows(self, number: int) -> int:
+        """Return 1: the model's shapes have one row."""
+        del number
+        return 1
 
     def __call__(self, ids: Arrays) -> Arrays:
         with self._alone.one() as run:
@@ -387,7 +392,7 @@ class EngineModel:
         """Return the outputs of each sequence for a signature; those of like length are computed together."""
 
         def most_rows(length: int) -> int:
-            return self.reader.most_rows(length) if self.compute.reads_batches else 1
+            return self.compute.most_rows(self.reader.most_rows(length))
 
         pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
 

@@ -241,7 +241,7 @@ def check_parts(model, ids):
     alone, compute, sizes = model.predict(ids), model.compute, []
 
     class Recorded:
-        reads_batches = compute.reads_batches
+        most_rows = compute.most_rows
 
         def all(self, batches):
             batches = list(batches)

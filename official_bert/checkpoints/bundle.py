@@ -164,7 +164,10 @@ class CheckpointReader:
         _check_files(self.prefix)
         try:
             self._bundle = TensorBundle(self.prefix)
-            declared = {name: (entry.shape, entry.dtype.itemsize) for name, entry in self._bundle.entries.items()}
+            declared = {
+                name: (entry.shape, 1 if entry.dtype == object else entry.dtype.itemsize)
+                for name, entry in self._bundle.entries.items()
+            }
             check_declared(self.prefix, declared, self._bundle.num_bytes)
         except (ValueError, OSError) as error:
             raise UserError(f"{self.name} cannot be read as a checkpoint: {_reason(error)}{self._way_out()}") from error
@@ -184,7 +187,12 @@ class CheckpointReader:
     @property
     def step(self) -> int:
         """Number of training steps; 0 if the step was stripped."""
-        return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
+        if GLOBAL_STEP not in self.shapes:
+            return 0
+        step = np.asarray(self.read(GLOBAL_STEP))
+        if step.ndim or not np.can_cast(step.dtype, np.float64) or not np.isfinite(step):
+            raise UserError(f"{self.name}: {GLOBAL_STEP} is {step.tolist()!r:.80}, not a number of steps")
+        return int(step)
 
     def read(self, name: str) -> np.ndarray:
         """Read one array: weights as finite float32, and training state as stored."""

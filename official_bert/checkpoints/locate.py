@@ -24,6 +24,7 @@ STATE_FILE = "checkpoint"
 BEST_FOLDER = "best"  # subfolder of the output folder for a run's best checkpoint
 CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 DATA_SUFFIX = ".data-00000-of-00001"
+_FILES = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 _HF_CONFIG = "config.json"
 _OF_KERAS = (".keras", ".h5", ".hdf5")  # ends of files
@@ -69,8 +70,12 @@ def locate(path: str, what: str) -> Source:
             f"{what} {place} is not a checkpoint; load it with keras.models.load_model, or with load_weights; "
             "weights of keras-bert and bert-for-tf2 can be converted, see docs/migration.md"
         )
-    prefix = place.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
+    prefix = _FILES.sub("", place)
     if not files.exists(prefix + ".index"):
+        if files.exists(prefix) and not files.is_folder(prefix):
+            raise UserError(
+                f"{what} {prefix} has no .index file; a checkpoint in TensorFlow's V1 format must be saved anew"
+            )
         known = "" if files.exists(os.path.dirname(prefix) or ".") and ".ckpt" in prefix else _NOT_DOWNLOADED
         raise UserError(f"{what} {prefix}: no such checkpoint (there is no {prefix}.index){known}")
     return Source(path, prefix, OBJECT_CHECKPOINT if model_formats.is_object_checkpoint(prefix) else None)

@@ -96,12 +96,17 @@ class TensorBundle:
         places = [
             tuple(
                 slice(start, start + length if length >= 0 else size)
-                for (start, length), size in zip(extents, whole.shape, strict=True)
+                for (start, length), size in zip(extents, whole.shape, strict=False)
             )
             for extents in whole.parts
         ]
         wanted = [(whole.dtype, tuple(axis.stop - axis.start for axis in place)) for place in places]
-        are_fit = wanted == [part and (part.dtype, part.shape) for part in parts]
+        are_inside = all(
+            len(extents) == len(whole.shape)
+            and all(0 <= axis.start <= axis.stop <= size for axis, size in zip(place, whole.shape, strict=True))
+            for place, extents in zip(places, whole.parts, strict=True)
+        )
+        are_fit = are_inside and wanted == [part and (part.dtype, part.shape) for part in parts]
         if not are_fit or sum(math.prod(shape) for _, shape in wanted) != math.prod(whole.shape):
             raise ValueError(f"the parts of {name} do not make it up")
         arrays = [self._read(part) for part in parts]
@@ -123,8 +128,9 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     _block(content, *of_metadata)  # it is empty, but has a checksum
     if footer[position : -len(_MAGIC)].strip(b"\0"):
         raise IndexError("the padding is not 0")
-    for _, place in _rows(_block(content, *of_index)):
+    for end_key, place in _rows(_block(content, *of_index)):
         offset, size, _ = _place(place, 0)
+        num_key_bytes += len(end_key)
         if offset < end:
             raise IndexError("blocks overlap")
         end = offset + size

@@ -14,7 +14,7 @@ from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, Text
 from official_bert.options.command import Command
 from official_bert.options.groups import IdOptions, engine_option
 from official_bert.options.option import MAX_AXIS, option, options
-from official_bert.serving.versions import engine_version
+from official_bert.serving.versions import description, engine_version, find_version
 from official_bert.support import files, text_files
 from official_bert.support.console import MOST_LABEL_COLUMNS, NUM_LIKELY, ranked_columns
 from official_bert.support.errors import UserError
@@ -164,10 +164,13 @@ def _columns(config: PredictConfig, predictor: "Predictor") -> "list[Example] | 
     run = _find_run(config.model_dir)
     flags = run.settings.flags if run and run.is_own else {}
     numbers = {"word_column": flags.get("word_column", 0), "tag_column": flags.get("tag_column", -1)}
-    layout = None if is_stream else recognize_layout(path, read_labels(config.model_dir) or (), **numbers)
+    version = find_version(config.model_dir) if files.is_folder(config.model_dir) else None
+    said = description(version) if version else {}
+    tags = said.get("tags") or read_labels(config.model_dir) or ()
+    layout = None if is_stream else recognize_layout(path, tags, **numbers)
     if not (layout or is_given):
         return None
-    of_characters = flags.get("file_layout") == CHARACTERS
+    of_characters = said.get("of_characters") or flags.get("file_layout") == CHARACTERS
     layout = CHARACTERS if of_characters and layout != "jsonl" else layout or _COLUMNS
     found = read_tagged_file(path, **numbers, is_tagged=False, file_layout=layout).sentences
     logging.info("%s: %d sentences of words in columns; for a text per line give input_format=lines", path, len(found))

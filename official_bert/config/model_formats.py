@@ -62,7 +62,7 @@ def is_object_checkpoint(prefix: str) -> bool:
         return False
     files.check_regular(path)
     with files.open_file(path, "rb") as source:
-        return _GRAPH_NAME in source.read(1 << 16)
+        return _GRAPH_NAME in source.read(2 << 20)  # the largest index that is read
 
 
 def config_format(path: str) -> Format | None:

@@ -167,6 +167,7 @@ ELECTRA_FAMILY = Family(
     own_scope=GENERATOR,
     hugging_face=HuggingFace(
         defaults={"vocab_size": 30522, "hidden_act": "gelu"},
+        fixed={**FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
         tokenizer_class="ElectraTokenizer",
         prefix="electra.",
         parts={

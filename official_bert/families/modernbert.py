@@ -69,7 +69,7 @@ class ModernBertConfig(BertConfig):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 1 <= value <= LARGEST_SIZE:
                 raise UserError(f"{name} is {value!r:.80}; it must be a number from 1 to {LARGEST_SIZE}")
-        if self.classifier_pooling not in _POOLINGS:
+        if self.classifier_pooling not in [*_POOLINGS]:
             raise UserError(f"classifier_pooling is {self.classifier_pooling!r:.80}; it must be cls or mean")
         if self.hidden_size // self.num_attention_heads % 2:
             raise UserError(
@@ -100,7 +100,8 @@ class _Keys(HuggingFace):
 
     def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         """Translate a `config.json` to our keys."""
-        values = {**values}
+        # No class reads the first key, and files of mmBERT have "sans_pos".
+        values = {**values, "position_embedding_type": FIXED["position_embedding_type"]}
         rates = [values.get(key, 0.0) for key in ("mlp_dropout", "embedding_dropout")]
         if rates[0] != rates[1]:
             raise UserError(
@@ -116,7 +117,7 @@ class _Keys(HuggingFace):
         ropes = values.get("rope_parameters") or {}
         for kind, key in ((GLOBAL, "global_rope_theta"), (LOCAL, "local_rope_theta")):
             rope = (ropes.get(kind) or {}) if isinstance(ropes, dict) else ropes
-            if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+            if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type", "default")) != "default":
                 raise UserError(f"rope_parameters is {ropes!r:.120}; only the rope_type 'default' is supported")
             values |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
         return super().to_bert_config(values, known)

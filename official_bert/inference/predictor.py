@@ -244,6 +244,9 @@ class Predictor:
         if self.task is None:
             raise UserError(_NO_TASK)
 
+        if wrong := [record for record in records if not isinstance(record, bytes)]:
+            raise UserError(f"{wrong[0]!r:.80} is not a record; give serialized tf.Examples, as bytes")
+
         def most_rows(num_positions: int) -> int:
             return min(BATCH_SIZE, USUAL_SIZES.most_sequences(num_positions))
 

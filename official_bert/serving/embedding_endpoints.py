@@ -26,7 +26,6 @@ from official_bert.serving.batching import Hold, QueueFullError, TooLargeError
 from official_bert.serving.rest_format import RequestError, quoted, read_object
 from official_bert.serving.served_model import ServedVersion
 from official_bert.serving.text_answers import EmptyError, FieldError, TooLongError, TooManyError, WrongModelError
-from official_bert.serving.versions import description
 from official_bert.tokenization.sequences import MOST_BYTES
 
 _REMEDY = (
@@ -422,7 +421,7 @@ def _kind(content: dict[str, Any], version: ServedVersion) -> type[_Asked]:
 
 
 async def _information(name: str, version: ServedVersion) -> dict[str, Any]:
-    said, settings, size = description(version.folder), version.settings, text_answers.vector_size(version)
+    said, settings, size = version.said, version.settings, text_answers.vector_size(version)
     reading = await text_answers.read_model(version) if said else None
     labels = dict(enumerate(reading.labels if reading else ()))
     names = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}

@@ -15,7 +15,7 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from official_bert.serving.signatures import (
 )
 from official_bert.serving.versions import (
     ASSETS_FOLDER,
+    DESCRIPTION_FILE,
     LIMITS,
     LITE_FILE,
     NUM_POSITIONS,
@@ -50,7 +51,7 @@ from official_bert.serving.versions import (
     description,
     model_file,
 )
-from official_bert.support import files
+from official_bert.support import files, text_files
 from official_bert.support.console import filtered_stderr
 from official_bert.support.errors import UserError, require
 from official_bert.support.processes import available_cores
@@ -59,9 +60,19 @@ from official_bert.tokenization.sequences import MOST_BYTES, compute_by_length
 from official_bert.tokenization.tokenizer import to_unicode
 
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
+_BLANKS = " \t\n\r\u3000"  # at which every tokenizer splits
 _MOST_WORK = 1 << 11  # positions computed together
 MOST_LOGITS = 1 << 24  # computed together
 _MOST_COPIED_BYTES = 1 << 30  # of weights, of which each interpreter of LiteRT has a copy
+
+
+class _Description(TypedDict):
+    task: str
+    text_names: list[str]
+    max_seq_length: int
+    most_positions: int
+    limits: dict[str, int]
+    outputs: dict[str, dict[str, list[Any]]]
 
 
 class Reading(NamedTuple):
@@ -81,12 +92,17 @@ class Reader:
         self.num_read: int | None = None  # wordpieces of a text after which nothing is read
         self.num_logits = 1  # per position, if it has many
 
-    def beginning(self, text: str) -> str:
-        """Cut off the end of a long text, at a space, if enough wordpieces are left: to tokenize all takes longer."""
-        if self.num_read is None or len(text) <= self.num_read * _CHARACTERS_PER_PIECE:
-            return text
-        beginning = text[: max(text.rfind(" ", 0, self.num_read * _CHARACTERS_PER_PIECE), 0)]
-        return beginning if len(self.tokenizer.encode(beginning)) > self.num_read else text
+    def beginning(self, text: str, *, is_cut: bool = False) -> str | None:
+        """Cut off the end of a long text, at a blank, if enough wordpieces are left: to tokenize all takes longer.
+
+        None if the text `is_cut` already, maybe within a word, and has too few.
+        """
+        sizes = [] if self.num_read is None else [self.num_read * _CHARACTERS_PER_PIECE, *[len(text)] * is_cut]
+        for size in sizes:
+            beginning = text[: max(0, *(text.rfind(blank, 0, size) for blank in _BLANKS))] if size <= len(text) else ""
+            if beginning and len(self.tokenizer.encode(beginning)) > self.num_read:
+                return beginning
+        return None if is_cut else text
 
     def encode(self, *texts: str) -> Reading:
         """Convert the texts of an example, one for each of the description's `text_names`."""
@@ -319,6 +335,8 @@ class EngineModel:
     def tokenize(self, texts: Mapping[str, Sequence[bytes | str]]) -> Arrays:
         """Convert texts to input_ids, input_mask and segment_ids, int32 [B, S], or [B, W, S] of windows."""
         readings = self._readings(texts)
+        if not readings:
+            return self._nothing(TOKENIZE)
         names = self.said[LIMITS]
         if not self.reader.has_windows:
             columns = {name: [_numbers(reading.sequences[0][name]) for reading in readings] for name in names}
@@ -374,7 +392,7 @@ class EngineModel:
         if TOKEN_VECTORS in self.outputs:
             found.append(Signature(TOKEN_VECTORS, of_int32, self.outputs[TOKEN_VECTORS], self.token_vectors))
         by_name = {signature.name: signature for signature in found}
-        return LoadedExport(by_name, definitions_of(by_name), self)
+        return LoadedExport(by_name, definitions_of(by_name), self, tokenizer=self.tokenizer)
 
     def _readings(self, texts: Mapping[str, Sequence[bytes | str]]) -> list[Any]:
         columns = [[self._beginning(name, text) for text in texts[name]] for name in self.text_names]
@@ -382,9 +400,8 @@ class EngineModel:
 
     def _beginning(self, name: str, text: bytes | str) -> str:
         """Return the part of a text that is read, without what UTF-8 cannot encode."""
-        whole = decodable(text[:MOST_BYTES])
-        beginning = self.reader.beginning(whole)
-        if len(text) > MOST_BYTES and beginning is whole:
+        beginning = self.reader.beginning(decodable(text[:MOST_BYTES]), is_cut=len(text) > MOST_BYTES)
+        if beginning is None:
             raise RequestError(f"{name} must have at most {MOST_BYTES} bytes per example, but one has {len(text)}")
         return beginning
 
@@ -449,10 +466,17 @@ def load_engine_model(folder: str, *, engine: str | None = None, num_threads: in
             f"{folder} was exported by an earlier version, without what reading texts needs; export the model "
             f"again with export_format={export_format}"
         )
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    text_files.check_json(said, _Description, path)
+    if not 0 < said["max_seq_length"] <= said["most_positions"]:
+        raise UserError(
+            f"{path}: max_seq_length is {said['max_seq_length']}; it must be from 1 to the {said['most_positions']} "
+            "positions of the model"
+        )
     settings = {name: said[name] for name in TextSettings._fields if name in said}
     tokenizer = load_tokenizer(os.path.join(folder, ASSETS_FOLDER), **settings)
     tokenizer.num_segments = said[LIMITS]["segment_ids"]
-    if importlib.util.find_spec(f"official_bert.tasks.{said['task']}") is None:
+    if not said["task"].isidentifier() or importlib.util.find_spec(f"official_bert.tasks.{said['task']}") is None:
         raise UserError(f"{folder}: unknown task {said['task']!r}; a newer version of official-bert has it")
     compute = open_engine(folder, file_name, name=engine, num_threads=num_threads)
     model = EngineModel(said, tokenizer, compute, reader_module(said["task"]))

@@ -78,8 +78,9 @@ class ServedVersion:
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
         self._export = export = _load_export(self.folder, options)
-        # whether vectors have a weight for each token of the vocabulary
-        said = description(self.folder)
+        # its description, whether vectors have a weight for each token of the vocabulary
+        self.said = said = description(self.folder)
+        self.tokenizer = export.tokenizer
         self.is_sparse = said.get("pooling") in SPLADE_POOLINGS
         # whether texts must be split into words before, since TensorFlow has no operations for it
         self.reads_split_texts = model_file(self.folder) == SAVED_MODEL_FILE and bool(said.get("morphemes"))
@@ -277,9 +278,10 @@ class ServedModel:
                 continue
             try:
                 self.version = self._load(number)
-            except UserError as error:
+            except Exception as error:  # of any kind: other programs may have written or changed the files
                 self._refused[number] = found
-                logging.error("still serving version %d: %s", self.version.number, error)
+                reason = error if isinstance(error, UserError) else f"cannot load version {number}: {error!r:.300}"
+                logging.error("still serving version %d: %s", self.version.number, reason)
             gc.collect()  # a loaded model contains reference cycles
             return
 

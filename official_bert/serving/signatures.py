@@ -60,6 +60,7 @@ class LoadedExport(NamedTuple):
     source: Any  # what must live as long: the weights
     first_requests: Mapping[str, Arrays] = {}  # to warm up the signatures that are asked first, by name
     later_requests: Mapping[str, Arrays] = {}  # and the others
+    tokenizer: Any = None  # if it is not in the model
 
 
 _TYPES = {"int32": "DT_INT32", "int64": "DT_INT64", "float32": "DT_FLOAT", "bool": "DT_BOOL", "object": "DT_STRING"}

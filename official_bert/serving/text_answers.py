@@ -19,7 +19,7 @@ from official_bert.serving.batching import Arrays, parts_by_positions
 from official_bert.serving.rest_format import RequestError, quoted, quoted_names
 from official_bert.serving.served_model import ServedVersion, by_rank
 from official_bert.serving.signatures import MOST_CELLS, SERVING_DEFAULT, TOKEN_VECTORS, TOKENIZE
-from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, description, read_query_weights
+from official_bert.serving.versions import ASSETS_FOLDER, NUM_POSITIONS, read_query_weights
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts, truncate_and_join
@@ -118,7 +118,7 @@ def _outputs(version: ServedVersion) -> dict[str, Any]:
 
 async def read_model(version: ServedVersion) -> ModelReading:
     if version not in _READINGS:
-        said = description(version.folder)
+        said = version.said
         if not said:
             raise WrongModelError("the served model does not describe its texts; export it again")
         labels, is_windowed = [], False
@@ -132,7 +132,8 @@ async def read_model(version: ServedVersion) -> ModelReading:
                 labels = [name.decode() for name in outputs["classes"][0][rank_of_label]]
         settings = {name: said[name] for name in TextSettings._fields if name in said}
         try:
-            tokenizer = await asyncio.to_thread(load_tokenizer, os.path.join(version.folder, ASSETS_FOLDER), **settings)
+            folder = os.path.join(version.folder, ASSETS_FOLDER)
+            tokenizer = version.tokenizer or await asyncio.to_thread(load_tokenizer, folder, **settings)
         except UserError as error:
             logging.error("texts cannot be tokenized for their endpoints: %s", error)
             raise WrongModelError("the texts cannot be tokenized; the server's log says why") from error

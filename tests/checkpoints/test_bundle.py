@@ -10,6 +10,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, is_whole, write_checkpoint
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.locate import latest_checkpoint
+from official_bert.checkpoints.tensor_bundle import TensorBundle
 from official_bert.support.errors import UserError
 from tests.recording import recorded
 
@@ -22,10 +23,12 @@ ARRAYS = {
 
 def test_what_is_written_is_read_again(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
-    write_checkpoint(prefix, ARRAYS)
+    strings = [b""] * 1000  # of a byte each
+    write_checkpoint(prefix, {**ARRAYS, "strings": np.array(strings, object)})
     assert sorted(os.listdir(tmp_path)) == ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
     reader = CheckpointReader(prefix)
-    assert reader.shapes == {name: array.shape for name, array in ARRAYS.items()}
+    assert reader.shapes == {**{name: array.shape for name, array in ARRAYS.items()}, "strings": (1000,)}
+    assert reader.read_stored("strings").tolist() == strings
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(reader.read(name), array)
         assert reader.read(name).dtype == array.dtype
@@ -39,6 +42,8 @@ def test_what_is_written_is_read_again(tmp_path):
         ("bert/pooler/dense/bias", np.array([1, 2]), "bert/pooler/dense/bias contains int64, not floating-point"),
         ("bert/pooler/dense/bias", np.array([b"a"]), "bert/pooler/dense/bias contains object, not floating-point"),
         ("electra/embeddings/word_embeddings", np.ones([4, 3]), "has bert/embeddings/word_embeddings twice"),
+        ("global_step", np.array([1, 2]), r"global_step is \[1, 2\], not a number of steps"),
+        ("global_step", np.array(b"7"), "global_step is b'7', not a number of steps"),
         ("a" * 1001, np.ones(1), "declares 'aaa.* of the shape .1., which no BERT has"),
     ],
 )
@@ -46,7 +51,9 @@ def test_weights_are_finite_numbers_with_one_name(tmp_path, name, array, message
     prefix = str(tmp_path / "bert_model.ckpt")
     write_checkpoint(prefix, ARRAYS | {name: array})
     with pytest.raises(UserError, match=message):
-        CheckpointReader(prefix, "init_checkpoint").read(name)
+        reader = CheckpointReader(prefix, "init_checkpoint")
+        assert reader.step == 7
+        reader.read(name)
 
 
 def test_no_flipped_bit_changes_a_number(tmp_path):
@@ -77,6 +84,12 @@ def test_partitioned_variables_are_joined(tmp_path, edges):
     save(edges[1:])
     with pytest.raises(UserError, match="a cannot be read: the parts of a do not make it up"):
         CheckpointReader(prefix).read("a")
+    bundle = TensorBundle(prefix)
+    (whole,) = bundle.entries.values()
+    for extents in ([], [(0, 4)], [(0, 4), (edges[1], edges[-1])], [(0, 4), (-1, 1)]):  # of a damaged index
+        bundle.entries["a"] = whole._replace(parts=[extents])
+        with pytest.raises(ValueError, match="the parts of a do not make it up"):
+            bundle.read("a")
 
 
 def test_a_failed_write_leaves_nothing_half_written(tmp_path):
@@ -181,8 +194,20 @@ def test_the_v1_saver_reads_what_we_write(tmp_path):
 def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
     write_checkpoint(prefix, ARRAYS)
-    for path in (prefix, prefix + ".index", prefix + ".data-00000-of-00001", prefix + ".meta"):
+    for path in (
+        prefix,
+        prefix + ".index",
+        prefix + ".data-00000-of-00001",
+        prefix + ".data-00001-of-00002",
+        prefix + ".meta",
+    ):
         assert CheckpointReader(path).prefix == prefix
+    (tmp_path / "v1.ckpt").touch()
+    with pytest.raises(
+        UserError, match="v1.ckpt has no .index file; a checkpoint in TensorFlow's V1 format must be saved"
+    ):
+        CheckpointReader(str(tmp_path / "v1.ckpt"))
+    (tmp_path / "v1.ckpt").unlink()
     assert CheckpointReader(str(tmp_path)).prefix == prefix  # like released models, without a state file
     write_checkpoint(str(tmp_path / "model.ckpt-8"), ARRAYS)
     match = "is a folder without a readable `checkpoint` file; it contains 'model.ckpt-7', 'model.ckpt-8'; give a"

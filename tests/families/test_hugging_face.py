@@ -98,7 +98,7 @@ def test_the_keys_of_a_modernbert_have_two_forms_and_one_meaning(read):
     newer = {key: value for key, value in written.items() if key not in older}
     newer["layer_types"] = types = ["full_attention", "sliding_attention"] * 2
     newer["rope_parameters"] = {"full_attention": {"rope_theta": 7e4}, "sliding_attention": {"rope_theta": 500}}
-    assert read(newer) == config
+    assert read(newer | {"position_embedding_type": "sans_pos"}) == config  # as in mmBERT's files; no class reads it
     for changes, message in (
         (
             {"layer_types": types[::-1]},
@@ -107,9 +107,11 @@ def test_the_keys_of_a_modernbert_have_two_forms_and_one_meaning(read):
         ({"layer_types": 3}, "layer_types is 3"),
         ({"rope_parameters": [5]}, r"rope_parameters is \[5\]; only the rope_type 'default' is supported"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "'yarn'.*; only the rope_type 'default'"),
+        ({"rope_parameters": {"full_attention": {"type": "linear"}}}, "'linear'.*; only the rope_type 'default'"),
         ({"embedding_dropout": 0.5}, "they must be equal"),
         ({"mlp_bias": True}, "mlp_bias is True; only False is supported"),
         ({"classifier_pooling": "max"}, "classifier_pooling is 'max'; it must be cls or mean"),
+        ({"classifier_pooling": ["cls"]}, "classifier_pooling is .'cls'.; it must be cls or mean"),
         ({"local_rope_theta": 0}, "local_rope_theta is 0; it must be a number from 1"),
         ({"num_attention_heads": 4}, "rotary positions need an even one"),
     ):
@@ -138,6 +140,7 @@ def test_classes_are_written_as_labels():
         ({"layer_norm_eps": 0}, "layer_norm_eps is 0; it must be a number above 0"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
+        ({"model_type": "electra", "summary_activation": "tanh"}, "summary_activation is 'tanh'; only 'gelu'"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; only gelu, gelu_new, gelu_pytorch_tanh, relu, tanh, linear"),
         ({"hidden_act": "gelu_erf"}, "hidden_act is 'gelu_erf'"),  # our name, not theirs
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; only gelu"),

@@ -222,6 +222,18 @@ def test_models_give_the_outputs_of_tensorflow(task, export_format, vocab_file, 
         assert {name: found[name].outputs for name in expected} == {
             name: signature_of(name, function).outputs for name, function in expected.items()
         }
+        for name in {TEXT, TOKENIZE, *more} - {"words"}:
+            nothing = found[name].compute({key: np.array([], object) for key in servable.text_names})
+            assert {key: (len(values), values.ndim, values.dtype) for key, values in nothing.items()} == {
+                key: (0, spec.rank, spec.dtype) for key, spec in found[name].outputs.items()
+            }
+        if model.reader.num_read is not None:  # the rest of a long text is not read, whatever the blanks between words
+            longest = [{key: [blank.join(["town"] * 300_000)] for key in servable.text_names} for blank in " \n"]
+            assert_close(
+                model.answer(longest[1]),
+                expected[TEXT](**{key: tf.constant(value) for key, value in longest[0].items()}),
+                1e-4,
+            )
         for name, function in more.items():
             given = {key: np.array(inputs[key], object) for key in found[name].inputs}
             answer = function(**{key: tf.constant(value.tolist()) for key, value in given.items()})

@@ -158,6 +158,28 @@ def test_what_an_export_lacks_is_one_message(lite, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
+def test_descriptions_that_were_changed(lite, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(f"{lite('tagging')}/1", tmp_path / "1")
+    (tmp_path / "1" / "checksums.json").unlink()
+    path = tmp_path / "1" / "official_bert.json"
+    said = json.loads(path.read_text())
+    for changes, message in (
+        ({"max_seq_length": 0}, "max_seq_length is 0; it must be from 1 to the 64 positions of the model"),
+        ({"max_seq_length": "9"}, "max_seq_length is '9'; it must be a whole number"),
+        ({"text_names": None}, "text_names is None; it must be a list"),
+        ({"task": "a.b"}, "unknown task 'a.b'"),
+    ):
+        path.write_text(json.dumps({**said, **changes}))
+        with pytest.raises(UserError, match=message):
+            Predictor(tmp_path)
+    path.write_text(json.dumps({**said, "tags": ["DET", "NOUN", "VERB"]}))  # these mark no entities
+    (tmp_path / "tagged.txt").write_text("the DET\ntown NOUN\n\na DET\n")
+    run_here("predict", model_dir="1", input_file="tagged.txt", output_file="found.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert [row["words"] for row in found] == [["the", "town"], ["a"]]
+
+
 def answers(port):
     with contextlib.suppress(OSError):
         return send(port, "GET", "/health")[0] == 200
@@ -165,7 +187,7 @@ def answers(port):
 
 
 @pytest.mark.parametrize("export_format", ["tflite", *endurance("onnx")])
-def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_format):
+def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_format, caplog):
     """The endpoints are the same; only the signatures of tf.Examples are missing."""
     answers = []
     for name in ("saved_model", export_format):
@@ -178,6 +200,7 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
         requests = [
             (f"{model}:predict", {"signature_name": "text", "instances": [{"text": text} for text in TEXTS]}),
             (f"{model}:predict", {"signature_name": "tokenize", "inputs": TEXTS}),
+            (f"{model}:predict", {"signature_name": "tokenize", "inputs": []}),
             (f"{model}:predict", {"inputs": ids}),
             (f"{model}:predict", {"signature_name": "serving_int64", "inputs": ids}),
             (f"{model}:predict", {"signature_name": "token_vectors", "inputs": ids}),
@@ -189,17 +212,25 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
         ]
         found = [client.post(path, json=body) for path, body in requests]
         answers.append([(response.status_code, response.json()) for response in found])
-        assert [code for code, _ in answers[-1]] == [200] * 6 + [400, 400, 200, 200]
+        assert [code for code, _ in answers[-1]] == [200] * 7 + [400, 400, 200, 200]
         definitions = client.get(f"{model}/metadata").json()["metadata"]["signature_def"]["signature_def"]
         assert definitions["text"]["outputs"]["vectors"]["tensor_shape"]["dim"][1]["size"] == "16"
         if name != "saved_model":
             assert client.post(f"{model}:classify", json={"examples": [{"text": "a"}]}).status_code == 400
-            before = served.version
-            shutil.copytree(tmp_path / name / "texts" / "1", tmp_path / name / "new")
-            (tmp_path / name / "new").rename(tmp_path / name / "texts" / "2")
+            before, versions = served.version, tmp_path / name / "texts"
+            new, wrong = (shutil.copytree(versions / "1", tmp_path / name / copy) for copy in ("new", "wrong"))
+            (wrong / "checksums.json").unlink()
+            said = json.loads((wrong / "official_bert.json").read_text())
+            (wrong / "official_bert.json").write_text(json.dumps({**said, "limits": {}}))
+            wrong.rename(versions / "2")
             served.start_watching()
+            wait_until(lambda: "still serving version 1: cannot load version 2: KeyError(" in caplog.text)
+            new.rename(versions / "3")
             wait_until(lambda before=before, served=served: served.version is not before)
             served.close()
+            assert caplog.text.count("cannot load version 2") == 1
+            (versions / "3").rename(tmp_path / name / "old")  # before the first text
+            assert client.post("/embed", json={"inputs": "the town"}).status_code == 200
     for (_, expected), (_, answer) in zip(*answers, strict=True):
         if "error" in expected:
             assert answer["error"].split(" to ")[0] == expected["error"].split(" to ")[0]

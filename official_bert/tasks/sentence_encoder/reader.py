@@ -115,6 +115,8 @@ class ExportedEncoder:
 
 def _weights_above_0(outputs: Arrays) -> Arrays:
     """Return the ids of the wordpieces with a weight, ascending, and the weights, [B, K]; padded with zeros."""
+    if not len(outputs[VECTORS]):
+        return {name: np.zeros([0, 0], dtype) for name, dtype in _SPARSE.items()}
     found = [(np.flatnonzero(row > 0), row) for row in outputs[VECTORS]]
     columns = ([ids for ids, _ in found], [row[ids] for ids, row in found])
     return {name: padded_table(rows, dtype(0)) for (name, dtype), rows in zip(_SPARSE.items(), columns, strict=True)}

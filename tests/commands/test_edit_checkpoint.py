@@ -16,6 +16,8 @@ from official_bert.support.errors import UserError
 from tests.commands.conftest import arrays_of
 from tests.conftest import assert_refused, run_here
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def checkpoints(tmp_path, model_dir):

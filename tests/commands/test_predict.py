@@ -20,8 +20,10 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import json_lines
-from tests.conftest import prints_error, run_here, run_script, script_command, script_environment, slow
+from tests.conftest import prints_error, run_here, run_script, script_command, script_environment
 from tests.exports import TOLERANCE, predicted
+
+pytestmark = pytest.mark.slow
 
 TEXTS = ["the baker woke .", "the town", "a harbour " * 30]
 CONTEXT = "The bridge\nopened in 2009.\r\nZoë came by train."
@@ -136,7 +138,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, loaded_once, tmp_path, case, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -177,7 +178,6 @@ def test_each_file_gives_what_predictor_gives_for_its_texts(models, load, loaded
             assert float(cells["probability"]) == pytest.approx(best["probability"], abs=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("top_k", "number"), [(None, 10), (2, 2), (101, 101)])
 def test_of_many_labels_the_most_likely_are_written(models, load, loaded_once, tmp_path, top_k, number):
     (tmp_path / "a.txt").write_text(lines_of(*TEXTS))
@@ -194,7 +194,6 @@ def test_of_many_labels_the_most_likely_are_written(models, load, loaded_once, t
         assert list(map(float, row[3::2])) == pytest.approx([share for _, share in expected], abs=1e-6)
 
 
-@pytest.mark.slow
 def test_the_name_of_the_output_gives_its_format(models, loaded_once, tmp_path):
     (tmp_path / "a.tsv").write_text('id\ttext\n\t\nn"1\tthe, town\nx;\tsnow\n')
     flags = {"model_dir": models / "score", "input_file": tmp_path / "a.tsv", "id_column": "0"}
@@ -223,7 +222,6 @@ def test_the_name_of_the_output_gives_its_format(models, loaded_once, tmp_path):
             run_here("predict", **flags, output_file=name, output_format=given)
 
 
-@pytest.mark.slow
 def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, version):
     with open(f"{reviews['data_dir']}/test.tsv", "rb") as source:
         content = source.read()
@@ -237,7 +235,6 @@ def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, versio
         assert [float(cell) for cell in row[2:]] == pytest.approx(of_run, abs=TOLERANCE)
 
 
-@pytest.mark.slow
 def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path, forked_python):
     (tmp_path / "c.txt").write_text(CONTEXT)
     environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
@@ -273,7 +270,7 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path, fork
         ),
         ("score", "a\n", {"id_column": "nr"}, "--id_column needs a table; give --input_format"),
         ("choices", "a ||| b\n", {}, "line 1: the choices are 'b'; give a list of at least two"),
-        *slow(("answers", f"who ||| a\nwho ||| {'a' * (1 << 20)}a\n", {}, "line 2: .* must have at most 1048576")),
+        ("answers", f"who ||| a\nwho ||| {'a' * (1 << 20)}a\n", {}, "line 2: .* must have at most 1048576"),
         ("score", "a\n", {"input_format": "columns"}, "input_format=columns needs a tagger; .* is a model of classifi"),
         ("tags", "a O\nb\n", {}, "a.txt, line 2: 1 column, but line 1 has 2"),
         ("encoder", "a\n", {}, "is an encoder without a task: extract_features writes its vectors"),

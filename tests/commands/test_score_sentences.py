@@ -18,7 +18,9 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of
-from tests.conftest import prints_error, run_config, slow
+from tests.conftest import prints_error, run_config
+
+pytestmark = pytest.mark.slow
 
 LINES = ["The town woke.", "", "townish harbours", "Marta left the town ||| the harbours woke", "\u200b", "town " * 40]
 MAX_LENGTH = 24
@@ -64,7 +66,7 @@ def masked_in_turn(model, tokenizer, text, *, masks_rest):
     return [(tokens[place], float(score)) for place, score in zip(places, scores, strict=True)]
 
 
-@pytest.mark.parametrize("masks_rest", [*slow(False), True])
+@pytest.mark.parametrize("masks_rest", [False, True])
 def test_scores_are_those_of_the_definition(score, model, vocab_file, monkeypatch, masks_rest):
     monkeypatch.setattr("official_bert.inference.text_scores.POOLED_BATCHES", 4)  # several pools
     tokenizer = FullTokenizer(vocab_file)
@@ -104,7 +106,6 @@ def test_the_first_scores_come_before_all_texts_are_read(vocab_file):
     assert next(lines, 1000) < 100
 
 
-@pytest.mark.slow
 def test_pairs_have_the_probability_of_the_next_sentence_head(score, model, vocab_file):
     pairs = [("the town woke", "marta left"), ("marta left", "the town"), ("the " * 30, "town")]
     header, *rows = score([" ||| ".join(pair) for pair in pairs] + ["", "a ||| \u200b"], score="next_sentence")
@@ -129,7 +130,6 @@ def test_mistakes_are_one_message(score, tmp_path):
         assert not (tmp_path / "scores").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "flag"), [("predictions", "pseudo_log_likelihood"), ("seq_relationship", "next_sentence")]
 )

@@ -19,6 +19,8 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.training.tensorflow_devices import mirrored_strategy
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
 TEXTS = [TextOrPair(" ".join(itertools.islice(itertools.cycle(WORDS), count))) for count in (20, 1, 7, 0, 13, 2, 28)]
 TEXTS += [TextOrPair("the town", "woke before the harbour"), TextOrPair("a b c d e", "f")]
@@ -70,7 +72,6 @@ def test_vectors_are_those_of_each_text_alone_in_order(
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
 
 
-@pytest.mark.slow
 def test_poolings_without_special_tokens(plain, unpadded, tokenizer):
     for pooling, pool in (("mean_no_special", np.mean), ("max_no_special", np.max)):
         for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
@@ -105,7 +106,6 @@ def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file
     assert encoder.embed([], pooling="concat_last_four", **settings).shape == (0, joined.shape[1])
 
 
-@pytest.mark.slow
 def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
     texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
     wordpieces = [tokenizer.encode(text.text_a) for text in texts]
@@ -129,7 +129,6 @@ def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokeniz
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)
 
 
-@pytest.mark.slow
 def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
     text = TEXTS[6]  # 28 words, at least as many wordpieces
     (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)
@@ -166,7 +165,6 @@ def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
     assert found.vectors.shape == (len(found.input_ids), 3, 32)
 
 
-@pytest.mark.slow
 def test_windows_do_not_change_short_texts(unpadded, tokenizer):
     for found, other in zip(
         extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True
@@ -174,7 +172,6 @@ def test_windows_do_not_change_short_texts(unpadded, tokenizer):
         np.testing.assert_array_equal(found.vectors, other.vectors)
 
 
-@pytest.mark.slow
 def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     num_read = 0
 
@@ -197,7 +194,6 @@ def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text
 
 
-@pytest.mark.slow
 def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokenizer, model_dir):
     expected = extracted(unpadded, tokenizer)
     strategy = mirrored_strategy("CPU", 2)
@@ -208,7 +204,6 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
             np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
     settings = VectorSettings(pooling="model", max_seq_length=64)
     model = SentenceModel(unpadded, poolings=("second_to_last", "cls"))

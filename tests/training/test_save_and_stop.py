@@ -17,11 +17,13 @@ import tensorflow as tf
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.support.errors import UserError
 from official_bert.training import training_run
-from tests.conftest import endurance, script_command, script_environment, slow
+from tests.conftest import endurance, script_command, script_environment
 from tests.record_files import arrays_of
 from tests.training.short_runs import pretraining_flags
 from tests.training.sum_runs import assert_same, saved_steps, train, weights_of
 from tests.training.sum_task import PLAN, batches
+
+pytestmark = pytest.mark.slow
 
 BAD = (5, 6, 9)  # batches, counted from 0
 
@@ -51,7 +53,6 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     for _ in range(2):
@@ -98,7 +99,6 @@ def test_skipped_steps_change_nothing_and_are_counted(tmp_path, caplog):
     assert "step 8: skipped 2 of the 4 steps since the last line, whose gradients were not finite" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_run_that_was_stopped_skips_the_same_steps(tmp_path):
     assert train(tmp_path / "whole", with_bad_batches, nan_policy="skip")
     shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
@@ -140,7 +140,6 @@ def test_callbacks_see_the_lines_of_the_log_and_the_optimizer(tmp_path):
     assert events == ["begin", 0, ("step", 4), 1, ("step", 8), 2, ("step", 10), 3, 0.999]
 
 
-@pytest.mark.slow
 def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
     stopping = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=1)  # the loss falls
     assert train(tmp_path, callbacks=[stopping])
@@ -152,7 +151,7 @@ def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "seconds_to_save", "saved"),
     [
-        *slow(({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14])),
+        ({"save_checkpoints_secs": 4}, 0, [0, 4, 8, 10, 14]),
         ({"save_checkpoints_secs": 4}, 0.09, [0, 5, 10, 14]),  # 50 times as long as a save
         *endurance(({"save_checkpoints_secs": 0}, 0, [0, 10, 14])),
     ],
@@ -187,7 +186,6 @@ def test_checkpoints_by_time_are_replaced_and_resume_exactly(
         assert_same(tmp_path / folder / "model.ckpt-14", whole / "model.ckpt-14")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "name", "code"),
     [

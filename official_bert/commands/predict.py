@@ -216,7 +216,10 @@ def _as_input(names: Sequence[str], texts: list[Any]) -> Any:
     """Return the texts of an example as `Predictor` takes them: all after those before `choices` are choices."""
     if names[-1] == _CHOICES and len(texts) > len(names):
         *before, _ = names
-        texts = [*texts[: len(before)], [text for text in texts[len(before) :] if text]]
+        choices = texts[len(before) :]
+        while choices and not choices[-1]:
+            choices.pop()
+        texts = [*texts[: len(before)], choices]
     return texts[0] if len(texts) == 1 else tuple(texts)
 
 

@@ -14,6 +14,7 @@ from official_bert.support.errors import UserError, check_installed, require
 from official_bert.support.processes import check_free
 
 _MAX_PORT, _GRPC_PORT = 2**16 - 1, 8500
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 
 
 @options(group="serving")
@@ -123,6 +124,8 @@ class ServeConfig(Options):
         if key is not None and self.ui:
             raise UserError("--ui: its page sends no API key; leave out one of both")
         origins = tuple(name.strip() for name in (self.cors_origin or "").split(",") if name.strip())
+        if wrong := [name for name in origins if name != "*" and not _ORIGIN.fullmatch(name)]:
+            raise UserError(f"--cors_origin={wrong[0]}: no origin as browsers send it, such as https://example.org")
         access = Access(key, self.ssl_certfile, self.ssl_keyfile, origins)
         access.check_certificate()
         return access

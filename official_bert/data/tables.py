@@ -177,6 +177,8 @@ def read_objects(
         values = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
+        if not values:
+            continue
         if isinstance(values, list):
             if places is None:
                 places = dict(zip(columns, locate_columns(columns, row if has_header else None), strict=True))
@@ -184,8 +186,6 @@ def read_objects(
                     places |= {name: values.index(name) for name in optional if values.count(name) == 1}
                     continue
             values = {name: values[place] for name, place in places.items() if place < len(values)}
-        elif not values:
-            continue
         is_empty = False
         yield row.where, values
     if is_empty:
@@ -397,7 +397,7 @@ class ParquetReader:
             kind = schema.field(name).type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            if str(kind) not in ("string", "large_string", "string_view"):
                 raise UserError(f"{self.path}: the column {name!r} holds {kind}; a text must be a string")
 
     def rows(self, columns: Sequence[str], groups: range | None = None) -> Iterator[tuple[int, tuple]]:
@@ -444,7 +444,7 @@ def _explained(path: str, where: str) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # a disk error
         text = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -6,6 +6,8 @@ Inputs are lines, as in the reference's feature extraction, or columns of a tabl
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
+
 from official_bert.data.table_writers import STANDARD_STREAM
 from official_bert.data.tables import (
     COMMA,
@@ -114,6 +116,10 @@ class TextSource(NamedTuple):
         if table_format == LINES:
             for number, line in enumerate(LineReader(self.readable_path), start=1):
                 where = f"{self.readable_path}, line {number}"
+                if number == 1:
+                    line = line.removeprefix("\ufeff")
+                    if line.startswith('{"'):
+                        logging.warning("%s looks like JSON, but is read as a text; see the flags for tables", where)
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])

@@ -93,7 +93,7 @@ def read_scored_pairs(path: str) -> list[ScoredPair]:
     """
     pairs, num_columns, places = [], len(_COLUMNS), range(len(_COLUMNS))
     for row in read_tsv(path):
-        if not row.cells:
+        if not "".join(row.cells).strip():
             continue
         if row.number == 0 and set(_COLUMNS) <= set(row.cells):
             num_columns, places = len(row.cells), [row.cells.index(name) for name in _COLUMNS]

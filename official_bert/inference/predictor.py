@@ -185,7 +185,7 @@ class Predictor:
         if self.task != "classification" or len(self.text_names) < 2:
             raise UserError("labels need a classifier of pairs, trained on entailment, such as MNLI's")
         check_labels(labels, hypothesis)
-        rows = [(text, hypothesis.replace(PLACE, label)) for text in texts for label in labels]
+        rows = self._rows((text, hypothesis.replace(PLACE, label)) for text in texts for label in labels)
         pairs = np.array(self._results(rows, _logits_of_both), np.float32).reshape(-1, len(labels), 2)
         # A softmax over contradiction and entailment of each label, or over all labels' entailment, as in transformers.
         # Source: Yin et al., "Benchmarking Zero-shot Text Classification", 2019.

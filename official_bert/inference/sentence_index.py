@@ -298,6 +298,8 @@ class VectorIndex:
             known = Manifest.read_or_none(os.path.join(folder, _MANIFEST))
             provenance = known.provenance if known and _IDS in known.num_bytes else {}
         else:
+            for part in parts:
+                files.check_file(part, "parts")
             provenance = {
                 "parts": [[os.path.basename(part), files.size(part), files.modified_ns(part)] for part in parts]
             }
@@ -322,7 +324,17 @@ class VectorIndex:
 
         Returns:
           For each query, the ids of the texts and their similarities, best first.
+
+        Raises:
+          UserError: the queries have another shape or are not finite, or `top_k` is less than 1.
         """
+        shape, width = np.shape(queries), self.vectors.shape[1]
+        if shape[1:] != (width,) or not np.isfinite(queries).all() or top_k < 1:
+            raise UserError(
+                f"queries of the shape {list(shape)} and top_k={top_k}: give numbers [Q, {width}] and 1 or more"
+            )
+        if not len(queries):
+            return []
         unit = normalized(queries).astype(np.float32)
         rows, cosines = self._graph.nearest(unit, top_k) if self._graph else nearest(self.vectors, unit, top_k)
         return [

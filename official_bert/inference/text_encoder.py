@@ -238,9 +238,9 @@ class TextEncoder:
         limit = self.encoder.max_length
         if max_seq_length is None:
             max_seq_length = min(limit, (self.head and self.head.max_seq_length) or limit)
-        elif max_seq_length > limit:
-            raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
+        if max_seq_length > limit:
+            raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         row, prompts = POOLINGS[pooling], self.head.prompts.by_name if pooling == MODEL and self.head else {}
         if prompt_name is not None and prompt_name not in prompts:
             known = f"with pooling={pooling}, the prompts are {format_names(prompts) if prompts else 'none'}"

@@ -177,7 +177,8 @@ def _masked(is_hidden, bias):
 def _blocks(x, size):
     """Split positions into blocks, the last one filled up with zeros: float [B, N, T, H] to [B, N, T / K, K, H]."""
     batch_size, num_heads, length, width = ops.shape(x)
-    filler = ops.zeros((batch_size, num_heads, -length % size, width), x.dtype)
+    num_missing = (size - length % size) % size  # nothing is negative: ONNX divides toward zero
+    filler = ops.zeros((batch_size, num_heads, num_missing, width), x.dtype)
     return ops.reshape(ops.concatenate([x, filler], axis=2), (batch_size, num_heads, -1, size, width))
 
 

@@ -105,7 +105,7 @@ def splade(hidden, input_mask, word_embeddings, bias, pooling: str = SPLADE, tra
     if isinstance(num_rows, int) and num_rows == 1:  # LiteRT cannot repeat this
         return pooled(hidden, input_mask, word_embeddings, bias)
     at_once = _at_least_one(_POSITIONS_AT_ONCE // length)
-    num_blocks = _at_least_one(-(-num_rows // at_once))  # rounds up
+    num_blocks = _at_least_one((num_rows + at_once - 1) // at_once)  # ONNX divides toward zero
 
     def blocks(tensor):
         """Pad float [B, ...] with zeros, and reshape to [blocks, b, ...]."""

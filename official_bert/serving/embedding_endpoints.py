@@ -72,9 +72,12 @@ def _read_inputs(value: Any, info: ValidationInfo) -> list[bytes] | list[list[in
     """Return the texts, or the token ids of each text."""
     if not (isinstance(value, list) and {int, list}.intersection(map(type, value))):
         return _read_texts(value)
-    if not info.context["accept_token_ids"]:
+    if info.context["accept_token_ids"]:
+        return _read_ids(value)
+    items = itertools.chain.from_iterable(row if isinstance(row, list) else [row] for row in value)
+    if set(map(type, items)) <= {int}:
         raise PydanticCustomError("token_ids", _REMEDY)
-    return _read_ids(value)
+    return _read_texts(value)
 
 
 def _read_examples(value: Any) -> tuple[list[list[bytes]], bool]:

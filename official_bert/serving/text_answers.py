@@ -25,7 +25,7 @@ from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts, truncate_and_join
 from official_bert.tokenization.tokenizer import pad
 
-VECTORS = "vectors"
+VECTORS, _CHOICES = "vectors", "choices"
 _SCORES, _RAW, _CLASSES = "scores", "raw_scores", ("logits", "probabilities", "classes")
 _PARTS = re.compile(r".{1,4000}\S{0,65536}", re.DOTALL)  # splits a text between words
 _SMALLEST_LENGTH = 1e-12  # avoids a division by zero when a vector is normalized
@@ -113,7 +113,9 @@ def most_inputs(version: ServedVersion) -> int:
 
 
 def _outputs(version: ServedVersion) -> dict[str, Any]:
-    return version.signature(SERVING_DEFAULT).outputs if TOKENIZE in version.signatures else {}
+    """Return the outputs of the model; none if it has no texts, or choices, whose scores are none of texts."""
+    is_of_texts = TOKENIZE in version.signatures and _CHOICES not in version.signature(TOKENIZE).inputs
+    return version.signature(SERVING_DEFAULT).outputs if is_of_texts else {}
 
 
 async def read_model(version: ServedVersion) -> ModelReading:

@@ -270,6 +270,7 @@ def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path, fork
         ),
         ("score", "a\n", {"id_column": "nr"}, "--id_column needs a table; give --input_format"),
         ("choices", "a ||| b\n", {}, "line 1: the choices are 'b'; give a list of at least two"),
+        ("choices", "here\t1\t2\t3\na\tb\t\tc\n", {"input_format": "tsv"}, "give at least two, none of them empty"),
         ("answers", f"who ||| a\nwho ||| {'a' * (1 << 20)}a\n", {}, "line 2: .* must have at most 1048576"),
         ("score", "a\n", {"input_format": "columns"}, "input_format=columns needs a tagger; .* is a model of classifi"),
         ("tags", "a O\nb\n", {}, "a.txt, line 2: 1 column, but line 1 has 2"),

@@ -235,4 +235,4 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("--pooling cannot be used with --sts_file", **sts, sts_file="a", pooling="cls")
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 2: 2 columns; give 4, as line 1", **sts, sts_file=file("score\tsentence2\tsentence1\tx\n1\ta\n"))
-    refused("all 2 pairs have the same score", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
+    refused("all 2 pairs have the same score", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n\t\t\n"))

@@ -1,5 +1,7 @@
 """Each format with its difficulties, and each kind of invalid row."""
 
+import importlib
+
 import pytest
 
 from official_bert.data import table_writers, tables
@@ -110,6 +112,18 @@ def test_what_is_written_is_read_back(ending, tmp_path):
         assert found == [dict(zip(columns, row, strict=True)) for row in rows]
     else:
         assert found == [columns, *(["" if cell is None else str(cell) for cell in row] for row in rows)]
+
+
+def test_objects_have_no_blank_rows_and_odd_types_of_parquet_are_named(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n\n3,4\n")
+    found = tables.read_objects(str(tmp_path / "t.csv"), "csv", ["a", "b"])
+    assert [values for _, values in found] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    pa = pytest.importorskip("pyarrow")
+    parquet = importlib.import_module("pyarrow.parquet")
+    for column in (pa.array([1], pa.timestamp("ns")), pa.array([1], pa.time64("ns"))):
+        parquet.write_table(pa.table({"a": column}), tmp_path / "t.parquet")
+        with pytest.raises(UserError, match=r"t.parquet is not Parquet, or damaged at or after row 0: Nanosecond"):
+            list(tables.read_objects(str(tmp_path / "t.parquet"), "parquet", ["a"]))
 
 
 def test_blank_rows_go_at_the_end_alone(tmp_path):

@@ -29,6 +29,13 @@ def test_lines_are_texts_or_pairs(tmp_path):
     ]
 
 
+def test_byte_order_marks_are_no_texts_and_json_in_lines_is_warned_of(tmp_path, caplog):
+    assert list(source(tmp_path / "t.txt", "\ufeffa\nb")) == [("a", None), ("b", None)]
+    assert not caplog.text
+    assert list(source(tmp_path / "t.txt", '{"text": "a"}\n')) == [('{"text": "a"}', None)]
+    assert "t.txt, line 1 looks like JSON, but is read as a text" in caplog.text
+
+
 def test_cells_are_texts_and_what_is_blank_at_the_end_is_left_out(tmp_path):
     content = 'id,text\n1,"a, b\nc"\n\n2, d ||| e \n\n\n'
     found = list(source(tmp_path / "t.csv", content, text_columns=["text"]))

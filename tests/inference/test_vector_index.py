@@ -51,6 +51,20 @@ def test_search_returns_text_ids_and_an_index_is_reused(parts, tmp_path, monkeyp
     assert VectorIndex(str(folder), paths).nearest(-vectors[:1], 1)[0][0][0] == TextId("c.txt", 5)
 
 
+def test_what_cannot_be_found(parts, tmp_path):
+    index = VectorIndex(str(tmp_path / "index"), parts[0])
+    width = index.vectors.shape[1]
+    for queries, top_k in (
+        *((np.ones((1, width)), top_k) for top_k in (0, -1)),
+        *((queries, 1) for queries in (np.full((1, width), np.nan), np.ones(width), np.ones((1, width + 1)))),
+    ):
+        with pytest.raises(UserError, match=rf"give numbers \[Q, {width}\] and 1 or more"):
+            index.nearest(queries, top_k)
+    assert index.nearest(np.ones((0, width)), 1) == []
+    with pytest.raises(UserError, match="parts: there is no file .*absent.npy"):
+        VectorIndex(str(tmp_path / "other"), [str(tmp_path / "absent.npy")])
+
+
 def test_an_index_with_a_graph(parts, tmp_path):
     pytest.importorskip("faiss")
     paths, _, vectors = parts

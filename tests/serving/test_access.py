@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from official_bert.commands.serve import ServeConfig
 from official_bert.serving.access import KEY_VARIABLE, REFUSAL, Access, find_key
 from official_bert.support.errors import UserError
 from tests.serving.server_process import Server
@@ -25,6 +26,12 @@ def test_the_key_is_a_flag_in_a_file_or_in_the_environment(tmp_path, monkeypatch
     for wrong in ("", "two words", "é", "line\nbreak"):
         with pytest.raises(UserError, match=r"api_key: an API key is one word of ASCII characters"):
             find_key(wrong, None)
+
+
+def test_origins_are_those_that_browsers_send():
+    for origin in ("https://example.org/", "example.org", "https://Example.org"):
+        with pytest.raises(UserError, match=f"--cors_origin={origin}: no origin as browsers send it"):
+            ServeConfig(export_dir="serving/texts", cors_origin=f"https://a.org, {origin}").access()
 
 
 @pytest.mark.parametrize(

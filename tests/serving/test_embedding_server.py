@@ -177,6 +177,8 @@ def test_token_ids_are_refused_by_default(served):
         with pytest.raises(openai.BadRequestError, match="ctx_length=False.*with accept_token_ids") as caught:
             client.embeddings.create(model="sentences", input=input_)
         assert caught.value.param == "input"
+    for mixed in ([["a"]], ["a", 5]):
+        assert "string" in http_client.post("/embed", json={"inputs": mixed}).json()["error"]
     answer = http_client.post("/embed", json={"inputs": [[5]]})
     assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
 

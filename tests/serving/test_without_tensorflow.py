@@ -238,6 +238,14 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
             assert_same(answer, expected)
 
 
+def test_choices_have_no_endpoints_of_texts(lite):
+    client = TestClient(make_app(ServedModel(lite("multiple_choice"), BatchingSettings()), "choices"))
+    assert client.get("/info").json()["model_type"] == {"multiple_choice": {}}
+    assert client.post("/tokenize", json={"inputs": "the town"}).status_code == 200
+    for path, content in (("/predict", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):
+        assert client.post(path, json=content).status_code == 424
+
+
 NLI = ("contradiction", "entailment", "neutral")
 
 
@@ -269,9 +277,13 @@ def test_labels_that_a_model_of_entailment_was_not_trained_on(write_export, lite
     for wrong, message in (
         ({"labels": ["a", "a"]}, "labels=a,a: give different labels"),
         ({"labels": ["a"], "hypothesis": "b"}, "hypothesis='b' has no place for the label; write it as {}"),
+        ({"labels": "abc"}, "labels='abc', .*: give a list of strings, and a string"),
+        ({"labels": [1]}, r"labels=\[1\], .*: give a list of strings, and a string"),
+        ({"labels": ["a"], "hypothesis": None}, "hypothesis=None: give a list of strings, and a string"),
+        ({"texts": [None], "labels": ["a"]}, "text 0 is .None, "),
     ):
         with pytest.raises(UserError, match=message):
-            predict.classify(texts, **wrong)
+            predict.classify(**{"texts": texts, **wrong})
     with pytest.raises(UserError, match="named entailment and contradiction; this one has 'bad', 'good'"):
         Predictor(lite("classification")).classify(texts, labels)
 

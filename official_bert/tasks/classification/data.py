@@ -147,7 +147,7 @@ class Split:
 
     def _label(self, row: Row) -> str:
         label = row.cells[self.label]
-        if isinstance(label, (int, float)):  # also true and false
+        if isinstance(label, (int, float)) and math.isfinite(label):  # also true and false
             label = json.dumps(label)
         if isinstance(label, list) and self.has_label_lists:
             for name in label:

@@ -235,6 +235,8 @@ class ClassifierConfig(IdOptions, HeadOptions, LabellingOptions):
 
 
 def check_labels(labels: Sequence[str], hypothesis: str) -> None:
+    if not isinstance(labels, (list, tuple)) or not all(isinstance(text, str) for text in (*labels, hypothesis)):
+        raise UserError(f"labels={labels!r:.80}, hypothesis={hypothesis!r:.80}: give a list of strings, and a string")
     if len(set(labels)) < len(labels) or not labels or not all(map(str.strip, labels)):
         raise UserError(f"labels={','.join(labels)}: give different labels, none of them empty")
     if PLACE not in hypothesis:

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -80,6 +80,9 @@ def read_tagged_file(
     if is_json:
         is_of_spans = file_layout == CHARACTERS
         rows = read_spans(path, is_tagged=is_tagged) if is_of_spans else _json_rows(path, is_tagged)
+        rows = list(rows)
+        if not is_tagged and any(tags is None for *_, tags in rows):  # what some lack is not scored
+            rows = [(where, words, None) for where, words, _ in rows]
         lines, numbers = _as_columns(rows)
         layout, word_column, tag_column = CHARACTERS if is_of_spans else "columns", 0, 1
     elif layout == "auto" and format_of(path) in ("csv", "parquet"):
@@ -137,7 +140,7 @@ def recognize_layout(path: str, labels: Collection[str], *, word_column: int, ta
         return None
     if format_of(path) == "jsonl":
         values = next((values for _, values in read_objects(path, "jsonl", ())), {})
-        return "jsonl" if any(isinstance(values.get(key), list) for key in _JSON_KEYS[0]) else None
+        return "jsonl" if any(_are_strings(values.get(key)) for key in _JSON_KEYS[0]) else None
     lines = _read_lines(path, _LINES_TO_RECOGNIZE)
     content = _without_comments(lines, _find_comments(lines))
     word_lines = [line for line in content if line and not is_document_start(line)]
@@ -233,9 +236,11 @@ def _json_rows(path: str, is_tagged: bool) -> Iterator[TaggedRow]:
                 advice = "; file_layout=characters reads texts with spans" if text_of(values) else ""
                 raise UserError(f"{where}: no key {known[0]!r}; the keys are {format_names(values)}{advice}")
             columns.append(None if key is None else values[key])
-            if key is not None:
+            if key is not None and (is_tagged or len(columns) == 1):
                 check_json(values[key], list[str], where, key)
         words, tags = columns
+        if not (is_tagged or (_are_strings(tags) and len(tags) == len(words))):
+            tags = None
         if tags is not None and len(words) != len(tags):
             number = pluralize(len(words), "word")
             raise UserError(f"{where}: {number} but {pluralize(len(tags), 'tag')}; correct the line")
@@ -243,6 +248,10 @@ def _json_rows(path: str, is_tagged: bool) -> Iterator[TaggedRow]:
             if not cells[0] or any(set(cell) & set("\t\n\r") for cell in cells):
                 raise UserError(f"{where}: {cells[0]!r:.80} is empty or contains a tab or line end; correct the word")
         yield where, words, tags
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _as_columns(rows: Iterable[TaggedRow]) -> tuple[list[str], list[int]]:

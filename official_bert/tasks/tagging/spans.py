@@ -35,15 +35,20 @@ def text_of(values: Mapping[str, Any]) -> str | None:
 
 def read_spans(path: str, *, is_tagged: bool) -> Iterator[TaggedRow]:
     """Yield the characters of each text, with tags in IOB2 unless it has no spans."""
-    is_array = next(iter(LineReader(path)), "").lstrip().startswith("[")
+    lines = (line.lstrip("\ufeff \t") for line in LineReader(path))
+    is_array = next(filter(None, lines), "").startswith("[")
     array = ((row.where, row.cells) for row in read_json_array(path, ALL_COLUMNS))
     rows = array if is_array else read_objects(path, "jsonl", ())
-    number, inside, first = 0, 0, None
+    number, inside, first, num_left_out = 0, 0, None, 0
     for where, values in rows:
         text = text_of(values)
         if not text:
             raise UserError(f"{where}: no key 'text' with a text; file_layout=characters reads a text and its spans")
         found = _spans(values, where)
+        is_open = found is None and "annotations" in values  # in Label Studio; `answer` is Prodigy's
+        if is_tagged and (is_open or values.get("answer") in ("reject", "ignore")):
+            num_left_out += 1
+            continue
         if found is None and is_tagged:
             raise UserError(f"{where}: no spans; give them under one of the keys {', '.join(_KEYS)}, [] for none")
         tags, end = ["O"] * len(text), 0
@@ -58,6 +63,8 @@ def read_spans(path: str, *, is_tagged: bool) -> Iterator[TaggedRow]:
                 inside, first = inside + 1, first or f"{where}: {text[span.start : span.end]!r:.80}"
         columns = [" " if character in "\t\n\r" else character for character in text]
         yield where, columns, None if found is None else tags
+    if num_left_out:
+        logging.warning("%s: %d texts without a finished or accepted annotation are left out", path, num_left_out)
     if inside:
         logging.info("%s: %d of %d spans begin or end inside a word, first in %s", path, inside, number, first)
 

@@ -575,6 +575,7 @@ MANY = {"problem": "multi_label"}
         ("b.tsv", f"{ROWS}C.\t\n", {}, "line 4: label '' is not one of 'p', 'q'"),
         ("b.json", '{"t": 1, "k": 1}\n\n{\n{}', {}, "b.json, line 1: 't' is 1; a text must be a string (4 bad rows"),
         ("b.json", '{"t": "A.", "k": null}', {}, "line 1: the label is None; it must be a string or a number, or with"),
+        ("b.json", '{"t": "A.", "k": NaN}', {}, "line 1: the label is nan; it must be a string or a number, or with"),
         ("b.json", '{"t": "A.", "k": {"x": 1}}', MANY, "line 1: the label is {'x': 1}; it must be a string"),
         ("b.json", '{"t": "A.", "k": ["x"]}', {}, "line 1: the label is ['x']; it must be a string"),
         ("b.json", '{"t": "A.", "k": ["x,y"]}', MANY, "'x,y' in a list must be a string without the delimiter ','"),

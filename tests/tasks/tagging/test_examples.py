@@ -464,8 +464,12 @@ def test_json_lines_are_read_as_columns(tmp_path):
     assert tagged_file.lines == ["# a = b\tO", "Anna\tB-PER", " \tO", "", "-DOCSTART-\tO", "", "x y\tO", ""]
     assert (tagged_file.layout, tagged_file.separator, tagged_file.num_columns) == ("columns", "\t", 2)
     assert json_lines(tmp_path, last, name="text", file_layout="jsonl").sentences[0].words == ("x y",)
-    (sentence,) = json_lines(tmp_path, {"tokens": ["x y", "z"]}, is_tagged=False).sentences
-    assert (sentence.words, sentence.tags) == (("x y", "z"), None)
+    for tags in ({}, {"ner_tags": [1, 0]}, {"ner_tags": []}, {"ner_tags": None}):  # those to predict need none
+        (sentence, other) = json_lines(tmp_path, last, {"tokens": ["x y", "z"], **tags}, is_tagged=False).sentences
+        assert (sentence.tags, other.words, other.tags) == (None, ("x y", "z"), None)
+    assert recognize_layout(str(tmp_path / "words.jsonl"), (), word_column=0, tag_column=-1) == "jsonl"
+    json_lines(tmp_path, {"text": "x", "tokens": [{"text": "x"}], "spans": []}, file_layout="characters")  # Prodigy's
+    assert recognize_layout(str(tmp_path / "words.jsonl"), (), word_column=0, tag_column=-1) is None
 
 
 @pytest.mark.parametrize(
@@ -508,7 +512,8 @@ _RESULT = [{"type": "labels", "value": _OF_LABEL_STUDIO}, {"type": "choices", "v
 )
 def test_spans_of_annotation_tools_are_tagged_characters(tmp_path, values, caplog):
     values = values if isinstance(values, list) else {"text": "In  Oslo's", **values}
-    (file := tmp_path / "spans.json").write_text(json.dumps(values))
+    start = "\ufeff\n" if isinstance(values, list) else ""
+    (file := tmp_path / "spans.json").write_text(start + json.dumps(values))
     with caplog.at_level("INFO", logger="absl"):
         tagged_file = read_tagged_file(str(file), file_layout="characters")
     (sentence,) = tagged_file.sentences
@@ -523,6 +528,17 @@ def test_spans_inside_words_are_counted_and_texts_to_predict_need_none(tmp_path,
     assert "2 of 2 spans begin or end inside a word, first in" in caplog.text and "line 1: 'O'" in caplog.text
     (sentence,) = json_lines(tmp_path, {"text": "서울"}, is_tagged=False, file_layout="characters").sentences
     assert (sentence.words, sentence.tags) == (("서", "울"), None)
+
+
+def test_texts_without_an_annotation_to_learn_from_are_left_out(tmp_path, caplog):
+    of_prodigy = [{"text": answer[:1], "spans": [], "answer": answer} for answer in ("accept", "reject", "ignore")]
+    annotations = [{"result": []}], [], [{"was_cancelled": True}]
+    of_label_studio = [{"data": {"text": "b"}, "annotations": given} for given in annotations]
+    for objects in (of_prodigy, [of_label_studio]):
+        for is_tagged, number in ((True, 1), (False, 3)):
+            found = json_lines(tmp_path, *objects, file_layout="characters", is_tagged=is_tagged)
+            assert len(found.sentences) == number
+    assert caplog.text.count("2 texts without a finished or accepted annotation are left out") == 2
 
 
 @pytest.mark.parametrize(

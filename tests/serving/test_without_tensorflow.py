@@ -239,7 +239,9 @@ def test_a_server_answers_as_with_a_saved_model(write_export, tmp_path, export_f
 
 
 def test_choices_have_no_endpoints_of_texts(lite):
-    client = TestClient(make_app(ServedModel(lite("multiple_choice"), BatchingSettings()), "choices"))
+    client = TestClient(
+        make_app(ServedModel(lite("multiple_choice"), BatchingSettings(num_batch_threads=1)), "choices")
+    )
     assert client.get("/info").json()["model_type"] == {"multiple_choice": {}}
     assert client.post("/tokenize", json={"inputs": "the town"}).status_code == 200
     for path, content in (("/predict", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]})):

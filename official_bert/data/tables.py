@@ -444,6 +444,8 @@ def _explained(path: str, where: str) -> Iterator[None]:
 
     try:
         yield
+    except UserError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # a disk error

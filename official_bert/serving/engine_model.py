@@ -139,7 +139,7 @@ class Reader:
 
 def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
     """Stack arrays or lists of different shapes: [B, ...], filled up with a value whose type the table has."""
-    rows = [np.array(row, type_of(empty)) for row in rows]
+    rows = [np.array(row, dtype_of(empty)) for row in rows]
     sizes = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
     if width:
         sizes[0] = width
@@ -150,7 +150,7 @@ def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
     return table
 
 
-def type_of(value: Any) -> np.dtype:
+def dtype_of(value: Any) -> np.dtype:
     return np.dtype(object) if isinstance(value, bytes) else np.asarray(value).dtype
 
 

@@ -78,12 +78,12 @@ class ServedVersion:
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
         self._export = export = _load_export(self.folder, options)
-        # its description, whether vectors have a weight for each token of the vocabulary
-        self.said = said = description(self.folder)
-        self.tokenizer = export.tokenizer
-        self.is_sparse = said.get("pooling") in SPLADE_POOLINGS
+        # the description, and the tokenizer unless the model has it
+        self.said, self.tokenizer = description(self.folder), export.tokenizer
+        # whether vectors have a weight for each token of the vocabulary
+        self.is_sparse = self.said.get("pooling") in SPLADE_POOLINGS
         # whether texts must be split into words before, since TensorFlow has no operations for it
-        self.reads_split_texts = model_file(self.folder) == SAVED_MODEL_FILE and bool(said.get("morphemes"))
+        self.reads_split_texts = model_file(self.folder) == SAVED_MODEL_FILE and bool(self.said.get("morphemes"))
         # signatures by name
         self.signatures = export.signatures
 
@@ -278,7 +278,7 @@ class ServedModel:
                 continue
             try:
                 self.version = self._load(number)
-            except Exception as error:  # of any kind: other programs may have written or changed the files
+            except (ValueError, LookupError, TypeError, AttributeError) as error:  # of wrong files; others may pass
                 self._refused[number] = found
                 reason = error if isinstance(error, UserError) else f"cannot load version {number}: {error!r:.300}"
                 logging.error("still serving version %d: %s", self.version.number, reason)

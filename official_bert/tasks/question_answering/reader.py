@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading, padded_table, type_of
+from official_bert.serving.engine_model import Reader, Reading, dtype_of, padded_table
 from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, Specs
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT, RankedAnswer, find_answers
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
@@ -66,7 +66,7 @@ class AnswerReader(Reader):
         return tables
 
     def specs(self, numbers: Specs) -> dict[str, Specs]:
-        answers = {name: ArraySpec(type_of(empty), (None, self._top_k)) for name, empty in _COLUMNS.items()}
+        answers = {name: ArraySpec(dtype_of(empty), (None, self._top_k)) for name, empty in _COLUMNS.items()}
         nulls = ("null_probabilities", "null_odds") if self._search["version_2"] else ()
         of_questions = dict.fromkeys(nulls, ArraySpec(np.dtype(np.float32), (None,)))
         return {**super().specs(numbers), TEXT: {**answers, **of_questions}}

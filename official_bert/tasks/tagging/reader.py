@@ -17,9 +17,9 @@ from official_bert.serving.engine_model import (
     Reading,
     check_table_size,
     decodable,
+    dtype_of,
     padded_table,
     softmax,
-    type_of,
 )
 from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, RequestError, Signature, Specs
 from official_bert.tasks.tagging.records import Window, make_windows, own_windows
@@ -167,7 +167,7 @@ class TagReader(Reader):
 
     def specs(self, numbers: Specs) -> dict[str, Specs]:
         names = itertools.chain.from_iterable(TABLES.values())
-        tables = {name: ArraySpec(type_of(empty), (None, None)) for name, empty in zip(names, _EMPTY, strict=True)}
+        tables = {name: ArraySpec(dtype_of(empty), (None, None)) for name, empty in zip(names, _EMPTY, strict=True)}
         of_positions = {**numbers, "position_tags": ArraySpec(np.dtype(object), (None, None))}
         return {**super().specs(of_positions), TEXT: tables}
 

@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.commands.shared.models import OutputTableOptions
 from official_bert.data.table_writers import table_writer
-from official_bert.data.tables import COMMA, FORMATS, ID, format_of
+from official_bert.data.tables import COMMA, FORMATS, ID, format_of, id_of, read_objects
 from official_bert.data.text_inputs import LINES, STANDARD_STREAM, Example, TextSource
 from official_bert.options.command import Command
 from official_bert.options.groups import IdOptions, engine_option
@@ -177,6 +177,10 @@ def _columns(config: PredictConfig, predictor: "Predictor") -> "list[Example] | 
     if not of_characters and any(len(word.split()) > 1 for sentence in found for word in sentence.words):
         logging.warning("%s: words with blanks are tagged in parts; run_ner --do_predict tags them whole", path)
     separator = "" if of_characters else " "
+    if layout == "jsonl":  # whose objects have ids, and may have no words
+        words = {row.line: separator.join(row.words) for row in found}
+        rows = read_objects(path, "jsonl", ())
+        return [Example(where, id_of(row, ID), words.get(int(where.rpartition(" ")[2]), "")) for where, row in rows]
     return [Example(f"{path}, line {row.line}", None, separator.join(row.words)) for row in found]
 
 

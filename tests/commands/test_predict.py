@@ -122,6 +122,10 @@ CASES = {
     "words without tags": ("tags", "a", "a\ntown\n", {"input_format": "columns"}, None, ["a town"], OF_TAGS),
     "words in lines": ("tags", "a", "a O\n\nb O\n", {"input_format": "lines"}, None, ["a O", None, "b O"], OF_TAGS),
     "lists of words": ("tags", "a.jsonl", '{"tokens": ["a", "town"]}\n', {}, None, ["a town"], OF_TAGS),
+    "lists of words with ids": (
+        *("tags", "a.jsonl", lines_of(*(json.dumps({"id": n, "tokens": ["a"] * (n % 2)}) for n in range(1, 4)))),
+        *({}, ["1", "2", "3"], ["a", None, "a"], OF_TAGS),
+    ),
     "squad": ("answers", "a.json", json.dumps({"version": "1", "data": [SQUAD]}), {}, ["q7"], ASKED, OF_ANSWERS),
     "context": (
         *("answers", "a.txt", lines_of("who came ?", "")),

@@ -92,29 +92,25 @@ class TensorBundle:
 
     def _joined(self, name: str, whole: ArrayEntry) -> np.ndarray:
         """Join the parts of a partitioned variable, of which each number is in one."""
-        parts = [self._entries.get(_key_of_part(name, extents)) for extents in whole.parts]
-        places = [
-            tuple(
-                slice(start, start + length if length >= 0 else size)
-                for (start, length), size in zip(extents, whole.shape, strict=False)
-            )
-            for extents in whole.parts
-        ]
-        wanted = [(whole.dtype, tuple(axis.stop - axis.start for axis in place)) for place in places]
-        are_inside = all(
-            len(extents) == len(whole.shape)
-            and all(0 <= axis.start <= axis.stop <= size for axis, size in zip(place, whole.shape, strict=True))
-            for place, extents in zip(places, whole.parts, strict=True)
-        )
-        are_fit = are_inside and wanted == [part and (part.dtype, part.shape) for part in parts]
-        if not are_fit or sum(math.prod(shape) for _, shape in wanted) != math.prod(whole.shape):
-            raise ValueError(f"the parts of {name} do not make it up")
-        arrays = [self._read(part) for part in parts]
+        mistake, placed = ValueError(f"the parts of {name} do not make it up"), []
+        for extents in whole.parts:
+            if len(extents) != len(whole.shape):
+                raise mistake
+            axes = list(zip(extents, whole.shape, strict=True))
+            place = tuple(slice(start, start + length if length >= 0 else size) for (start, length), size in axes)
+            shape = tuple(axis.stop - axis.start for axis in place)
+            are_inside = all(0 <= axis.start <= axis.stop <= size for axis, (_, size) in zip(place, axes, strict=True))
+            part = self._entries.get(_key_of_part(name, extents))
+            if not are_inside or part is None or (part.dtype, part.shape) != (whole.dtype, shape):
+                raise mistake
+            placed.append((place, part))
+        if sum(math.prod(part.shape) for _, part in placed) != math.prod(whole.shape):
+            raise mistake
         joined, is_set = np.empty(whole.shape, whole.dtype), np.zeros(whole.shape, bool)
-        for place, array in zip(places, arrays, strict=True):
-            joined[place], is_set[place] = array, True
+        for place, part in placed:
+            joined[place], is_set[place] = self._read(part), True
         if not is_set.all():
-            raise ValueError(f"the parts of {name} do not make it up")
+            raise mistake
         return joined
 
 

@@ -33,7 +33,6 @@ DEFAULT_TEXT_FIELD = "text"
 _LINES_BETWEEN_UPDATES = 1024
 _WINDOW = 1 << 18  # characters of a long text to split at a time: blingfire takes about 15 bytes for each
 PART_BYTES = 1 << 22  # bytes of text per task of a process
-_BYTE_ORDER_MARK = "\ufeff"  # some editors put it at the beginning of a file
 # Full stops that have no other use: Devanagari (Hindi, Bengali and others), Armenian, Ethiopic, Burmese, Khmer.
 _MORE_FULL_STOPS = re.compile("(?<=[\u0964\u0965\u0589\u1362\u104b\u17d4]) ")
 
@@ -156,8 +155,6 @@ class CorpusReader:
         for position, line in self._file_lines():
             if position >= self._stop:
                 return
-            if not position:
-                line = line.removeprefix("\ufeff")
             if line.strip():
                 yield position, line
 
@@ -204,7 +201,6 @@ class CorpusReader:
 
 def title_of_article(line: str) -> str | None:
     """Return the title in a tag of WikiExtractor, "" for `</doc>`; None for other lines."""
-    line = line.removeprefix(_BYTE_ORDER_MARK)
     if line.startswith("<doc id=") and line.endswith(">"):
         return line.partition(' title="')[2].removesuffix('">')
     return "" if line == "</doc>" else None
@@ -309,18 +305,13 @@ def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
         reader = CorpusReader(part)
         lines: list[str] = []
         num_characters = bytes_before = 0
-        for line in _lines(reader):
+        for _, line in reader:
             lines.append(line)
             num_characters += len(line) + 1
             if not line and num_characters >= PART_BYTES:
                 yield Chunk(part, lines, reader.bytes_read - bytes_before)
                 lines, num_characters, bytes_before = [], 0, reader.bytes_read
         yield Chunk(part, lines, reader.bytes_read - bytes_before)
-
-
-def _lines(reader: CorpusReader) -> Iterator[str]:
-    for position, line in reader:
-        yield line if position else line.removeprefix(_BYTE_ORDER_MARK).lstrip()
 
 
 class SplitChunk(NamedTuple):
@@ -336,7 +327,7 @@ def split_chunk(chunk: Chunk, one_document_per_file: bool) -> SplitChunk:
     """Split a chunk; a blank line ends a paragraph in plain text, and each line is a paragraph in other formats."""
     is_text = chunk.part.file_format == "text"
     reader = CorpusReader(chunk.part)
-    lines = _lines(reader) if chunk.lines is None else chunk.lines
+    lines = (line for _, line in reader) if chunk.lines is None else chunk.lines
     documents: list[list[str]] = [[]]
     paragraph: list[str] = []
     for line in itertools.chain(lines, [""]):

@@ -275,14 +275,14 @@ def separator_hint(columns: Sequence[str]) -> str:
 
 def read_tsv(path: str) -> Iterator[Row]:
     """Read tab-separated columns, without quoting."""
-    for number, line in enumerate(_lines(path)):
+    for number, line in enumerate(text_files.LineReader(path)):
         yield Row(number, f"{path}, line {number + 1}", line.split("\t") if line else [])
 
 
 def read_csv(path: str, delimiter: str = COMMA) -> Iterator[Row]:
     """Read comma-separated columns; quoted cells may contain commas, line breaks and doubled quotes."""
     csv.field_size_limit(2**31 - 1)  # process-wide; the default limit rejects texts of 128 KiB
-    rows = csv.reader((line + "\n" for line in _lines(path)), strict=True, delimiter=delimiter)
+    rows = csv.reader((line + "\n" for line in text_files.LineReader(path)), strict=True, delimiter=delimiter)
     for number in itertools.count():
         where = f"{path}, line {rows.line_num + 1}"
         try:
@@ -295,7 +295,7 @@ def read_csv(path: str, delimiter: str = COMMA) -> Iterator[Row]:
 
 
 def read_jsonl(path: str, columns: Columns) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path)):
+    for number, line in enumerate(text_files.LineReader(path)):
         yield _row(number, f"{path}, line {number + 1}", json_object, line, columns)
 
 
@@ -336,7 +336,8 @@ def read_review_folders(path: str) -> Iterator[Row]:
         reviews += [(label, name) for name in files.list_folder(folder) if name.endswith(".txt")]
     for number, (label, name) in enumerate(reviews):
         review = os.path.join(path, label, name)
-        yield Row(number, review, [f"{label}/{name.removesuffix('.txt')}", "\n".join(_lines(review)), label])
+        text = "\n".join(text_files.LineReader(review))
+        yield Row(number, review, [f"{label}/{name.removesuffix('.txt')}", text, label])
 
 
 def read_nsmc(path: str) -> Iterator[Row]:
@@ -356,11 +357,6 @@ def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
             raise UserError(f"{row.where}: {_MOST_BLANK_ROWS:,} blank rows come before it; remove them from the file")
         else:
             blank.append(row)
-
-
-def _lines(path: str) -> Iterator[str]:
-    for number, line in enumerate(text_files.LineReader(path)):
-        yield line if number else line.removeprefix("\ufeff")
 
 
 def _unquoted(cell: str) -> str:

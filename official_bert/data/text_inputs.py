@@ -116,10 +116,8 @@ class TextSource(NamedTuple):
         if table_format == LINES:
             for number, line in enumerate(LineReader(self.readable_path), start=1):
                 where = f"{self.readable_path}, line {number}"
-                if number == 1:
-                    line = line.removeprefix("\ufeff")
-                    if line.startswith('{"'):
-                        logging.warning("%s looks like JSON, but is read as a text; see the flags for tables", where)
+                if number == 1 and line.startswith('{"'):
+                    logging.warning("%s looks like JSON, but is read as a text; see the flags for tables", where)
                 yield Example(where, None, line.strip().rsplit(_SEPARATOR, max_splits))
             return
         texts, label = (self.text_columns, None) if last_is_text else (self.text_columns[:-1], self.text_columns[-1])

@@ -41,7 +41,7 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
     files.check_regular(path)  # a pipe cannot be read twice
     found = []
     for number, line in enumerate(LineReader(path), start=1):
-        name, where = line.removeprefix("\ufeff").strip(), f"{path}, line {number}"
+        name, where = line.strip(), f"{path}, line {number}"
         if not name:
             continue
         if name.startswith(_LIST_SIGN):

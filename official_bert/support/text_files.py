@@ -168,7 +168,8 @@ def text_extension(path: str) -> str:
 class LineReader:
     r"""The lines of a UTF-8 text file, as the reference reads them.
 
-    Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`.
+    Only `\n` ends a line (U+2028, form feed and so on are part of it). It is removed, as is every `\r`, and a
+    byte-order mark at the start of the file.
     """
 
     def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0, invalid_text: str | None = None):
@@ -221,6 +222,8 @@ class LineReader:
                         f"{self.path}, line 1: the line contains carriage returns; convert the file to Unix line "
                         "endings, for example with tr '\\r' '\\n'"
                     )
+                if not self.line_start:
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
                 yield text.removesuffix("\n").replace("\r", "")
 
 

@@ -83,6 +83,7 @@ def corpora(folder, text):
     ("text", "flags", "message"),
     [
         ('<doc id="1" url="u" title="A">\nA\n\nA boat.\n\n</doc>\n', {}, "give --input_format=wikiextractor"),
+        ('{"text": "A boat."}\n', {}, "looks like JSON Lines, which is read as text; give --input_format=jsonl"),
         ("우리는 섬에 산다.\n비가 온다. It rains.\n", {}, "the text is Korean: stripping accents"),
         ("우리는 섬에 산다.\n", {"strip_accents": False}, None),
         ("It rains every day in 서울, again and again.\n", {}, None),

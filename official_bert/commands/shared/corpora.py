@@ -51,6 +51,8 @@ def warn_of_text(
     if config.input_format == "auto" and any(title_of_article(line) is not None for line in lines):
         message = "%s has the tags <doc id=...> of WikiExtractor, which are read as text; give --input_format=%s"
         logging.warning(message, first.path, WIKIEXTRACTOR)
+    if first.file_format == "text" and config.input_format == "auto" and lines and lines[0].startswith('{"'):
+        logging.warning("%s looks like JSON Lines, which is read as text; give --input_format=jsonl", first.path)
     text = "".join(lines)
     is_korean = len(_SYLLABLE.findall(text)) > _SHARE_OF_KOREAN * sum(map(str.isalpha, text))
     # Other vocabularies are of letters.

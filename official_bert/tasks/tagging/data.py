@@ -39,7 +39,6 @@ _COMMENT_BETWEEN_TABS = re.compile(
 _NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
 _TOKEN_NUMBER, _NO_WORD = re.compile("[0-9]{1,9}"), re.compile("[0-9]+[-.][0-9]+")  # CoNLL-U: 1-2 is a range of words
 _LINES_TO_RECOGNIZE = 1000
-_BYTE_ORDER_MARK = "\ufeff"
 _JSON_KEYS = ("tokens", "words"), ("ner_tags", "tags", "labels")  # of the words, and of the tags
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
@@ -220,11 +219,8 @@ def _lines_without_number(
 
 
 def _read_lines(path: str, most: int | None = None) -> list[str]:
-    lines = []
-    for line in itertools.islice(LineReader(path), most):
-        text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
-        lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")
-    return lines
+    lines = itertools.islice(LineReader(path), most)
+    return [line if line.strip(" \t\ufeff") else "" for line in lines]  # a mark, too, where files were joined
 
 
 def _json_rows(path: str, is_tagged: bool) -> Iterator[TaggedRow]:

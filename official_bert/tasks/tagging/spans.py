@@ -35,7 +35,7 @@ def text_of(values: Mapping[str, Any]) -> str | None:
 
 def read_spans(path: str, *, is_tagged: bool) -> Iterator[TaggedRow]:
     """Yield the characters of each text, with tags in IOB2 unless it has no spans."""
-    lines = (line.lstrip("\ufeff \t") for line in LineReader(path))
+    lines = (line.lstrip(" \t") for line in LineReader(path))
     is_array = next(filter(None, lines), "").startswith("[")
     array = ((row.where, row.cells) for row in read_json_array(path, ALL_COLUMNS))
     rows = array if is_array else read_objects(path, "jsonl", ())

@@ -101,6 +101,7 @@ class _Settings(TypedDict, total=False):
     default_prompt_name: str | None
     prompts: dict[str, str] | None
     truncate_dim: int | None
+    similarity_fn_name: str | None
     activation_fn: str | None
 
 
@@ -162,6 +163,14 @@ def read_modules(folder: str) -> SentenceModules:
     if size is not None and size < 1:
         raise UserError(f"{os.path.join(folder, SETTINGS_FILE)}: truncate_dim is {size}; it must be at least 1")
     return SentenceModules(_poolings(others[0][1]), tuple(others[1:]), size)
+
+
+def other_similarity(folder: str) -> str | None:
+    """Return the similarity by which a model's vectors are compared, if it is not the cosine, nor equal to it."""
+    if not has_modules(folder):
+        return None
+    name = _read_settings(folder).get("similarity_fn_name")
+    return None if name in (None, "cosine") or _modules(folder)[-1][0] == NORMALIZE else name
 
 
 def score_activation(folder: str, problem: str) -> str:

@@ -196,6 +196,8 @@ class SentenceSearch:
         *,
         is_approximate: bool = False,
     ):
+        if name := getattr(encoder, "other_similarity", None):
+            logging.warning("the model compares vectors by similarity_fn_name=%s; they are ranked by cosine here", name)
         # each sentence with its line numbers; duplicates share a vector and rank alike
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:

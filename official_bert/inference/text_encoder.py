@@ -198,6 +198,11 @@ class TextEncoder:
         return self._uses_head and self.head.model.is_sparse
 
     @property
+    def other_similarity(self) -> str | None:
+        """The similarity of a dense model in which cosines do not rank as they should; None for others."""
+        return self.head.other_similarity if self._uses_head and not self.is_sparse else None
+
+    @property
     def prompts(self) -> Prompts:
         return self.head.prompts if self._uses_head else NO_PROMPTS
 

@@ -205,6 +205,11 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
         return TextSettings(**given).check()
     found, sources = recorded_settings(folder)
     if not vocabulary.changes_text:
+        if read_encoder_settings(folder).get("do_lower_case"):
+            raise UserError(
+                f"{folder}: do_lower_case is true in the settings of sentence-transformers, which is not supported "
+                f"with {os.path.basename(vocabulary.source)}: its tokenizer takes text as it is"
+            )
         return TextSettings(**{"do_lower_case": False, **given})
     found |= vocabulary.declared
     sources |= dict.fromkeys(vocabulary.declared, TOKENIZER_FILE)

@@ -114,8 +114,9 @@ def test_the_score_of_a_cross_encoder_passes_through_its_activation(tmp_path):
                 score_activation(str(tmp_path), "regression")
         else:
             assert score_activation(str(tmp_path), "regression") == expected
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    assert Predictor(tmp_path)(as_text(text)) == pytest.approx(1 / (1 + math.exp(-raw)), abs=TOLERANCE)
+    for problem in (None, "single_label_classification"):
+        (tmp_path / "config.json").write_text(json.dumps(values | {"problem_type": problem}))
+        assert Predictor(tmp_path)(as_text(text)) == pytest.approx(1 / (1 + math.exp(-raw)), abs=TOLERANCE)
     settings.write_text(json.dumps({"activation_fn": identity, "model_type": "CrossEncoder"}))
     assert score_activation(str(tmp_path), "regression") == "Identity"
 

@@ -76,6 +76,14 @@ def test_commands_follow_the_folder(tmp_path, capsys):
         np.testing.assert_allclose([found[line + 1] for line in range(len(lines))], unit @ unit[0], atol=1e-5)
 
 
+def test_a_search_warns_of_another_similarity(folder, tmp_path, caplog):
+    edit(folder / SETTINGS, "similarity_fn_name", "dot")
+    (tmp_path / "texts.txt").write_text("a\nb\n")
+    files = {"init_checkpoint": str(folder), "candidates_file": str(tmp_path / "texts.txt"), "query": "a"}
+    run_config(sentence_similarity, config_of(SimilarityConfig, **files))
+    assert "similarity_fn_name=dot; they are ranked by cosine here" in caplog.text
+
+
 def exported(folder, export_dir, **given):
     """Return the version exported by the command."""
     run_config(

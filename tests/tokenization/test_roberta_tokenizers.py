@@ -134,6 +134,10 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
     (tmp_path / "other" / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
     with pytest.raises(UserError, match="tokenizer_class is 'CLIPTokenizer'"):
         load_tokenizer(tmp_path / "other")
+    shutil.copytree(BPE, tmp_path / "lower")
+    (tmp_path / "lower" / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(UserError, match="do_lower_case is true .* not supported with .*: its tokenizer takes text as"):
+        load_tokenizer(tmp_path / "lower")
     assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
 
 

@@ -195,7 +195,7 @@ class ClassifierConfig(IdOptions, HeadOptions, LabellingOptions):
             "text_a_column": "0",
             "text_b_column": "1",
             "multi_label": problem == "multi_label_classification",
-            "regression": num_classes == 1 and problem in (None, "regression"),
+            "regression": num_classes == 1 and problem != "multi_label_classification",
             "max_seq_length": max_seq_length,
         }
 

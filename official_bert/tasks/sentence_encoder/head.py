@@ -85,6 +85,10 @@ class SentenceHead:
         return longest_text(self._folder) if self.is_default else None
 
     @functools.cached_property
+    def other_similarity(self) -> str | None:
+        return sentence_modules.other_similarity(self._folder) if self.is_default else None
+
+    @functools.cached_property
     def prompts(self) -> Prompts:
         return read_prompts(self._folder) if self.is_default else sentence_modules.NO_PROMPTS
 

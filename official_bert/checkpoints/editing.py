@@ -71,6 +71,14 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
     Everything else, such as embeddings and heads, is kept.
     """
     made = {name: array for name, array in arrays.items() if not _LAYER.fullmatch(name)}
+    parts: dict[int, set[str]] = {}  # the arrays of each layer, without its number
+    for match in filter(None, map(_LAYER.fullmatch, arrays)):
+        parts.setdefault(int(match[2]), set()).add(match[1] + match[3])
+    first_differs = len(parts) > 1 and parts[0] != parts[1]  # ModernBERT's has one normalization less
+    if first_differs and [place for place, chosen in enumerate(layers) if chosen == 0] != [0]:
+        raise UserError(
+            "layers: the first layer of this model has other arrays than the others; take it first, and once"
+        )
     for name, array in arrays.items():
         if match := _LAYER.fullmatch(name):
             for place, chosen in enumerate(layers):

@@ -47,6 +47,9 @@ def _write(config: PretrainingDataConfig, tokenizer: "Tokenizer") -> str:
     parts = find_parts(config, PART_BYTES)
     resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
     work_dir = config.work_dir or f"{first}.work"
+    for path in config.output_files:
+        if not files.is_remote(path) and files.is_below(path, work_dir):
+            raise UserError(f"work_dir={work_dir} is deleted at the end, but would contain {path}; give another folder")
     return ShardedRun(parts, tokenizer, config, resources=resources, work_dir=work_dir).write()
 
 

@@ -110,6 +110,7 @@ def prepare(config: EditCheckpointConfig) -> tuple[EditedModel, list[int] | None
 def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | None]) -> None:
     from official_bert.checkpoints.editing import averaged, read_model
     from official_bert.checkpoints.loading import open_checkpoint
+    from official_bert.training.run_folder import read_labels
 
     model, layers = inputs
     bert_config, vocabulary = model.bert_config, model.vocabulary
@@ -124,7 +125,8 @@ def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | Non
         arrays, bert_config = _with_positions(arrays, bert_config, config, model)
     if config.input_file:
         arrays, bert_config, vocabulary = _with_vocabulary(arrays, bert_config, vocabulary, config)
-    prefix = write_model(config.output_dir, arrays, bert_config, vocabulary)
+    labels = read_labels(model.sources[0].folders[-1])
+    prefix = write_model(config.output_dir, arrays, bert_config, vocabulary, labels=labels)
     logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)
     if bert_config is None:
         logging.warning("there is no bert_config.json beside the checkpoint; copy the model's to %s", config.output_dir)
@@ -229,10 +231,13 @@ def _extended(
     config: EditCheckpointConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]"
 ) -> "VocabularyChange":
     """Add the wordpieces that shorten a text most."""
-    from official_bert.data.vocab_learner import extended, learn_vocab
+    from official_bert.data.vocab_learner import SPECIAL_PIECES, extended, learn_vocab
 
     learned = learn_vocab(
-        word_counts, vocab_size=max(vocabulary.size, 2 * config.num_new_tokens), **config.learner_flags
+        word_counts,
+        # At least all single characters, also as continuations.
+        vocab_size=max(vocabulary.size, 2 * config.num_new_tokens, 2 * config.max_characters + len(SPECIAL_PIECES)),
+        **config.learner_flags,
     )
     change = extended(vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens)
     num_added = len(set(change.tokens) - vocabulary.token_to_id.keys())

@@ -73,7 +73,10 @@ def run(config: LaunchConfig) -> None:
     command = split_command(config.command)
     if hosts:
         os.environ["TF_CONFIG"] = tf_config(hosts, config.worker_index)
-        os.execvp(command[0], command)
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            raise UserError(f"{command[0]}: {error.strerror}") from error
     _run_here(command, [f"localhost:{port}" for port in free_ports(config.num_workers)])
 
 

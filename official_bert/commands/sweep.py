@@ -232,7 +232,7 @@ def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> l
 
 
 def _show(value: float) -> str:
-    return f"{value:g}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:

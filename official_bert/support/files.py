@@ -62,6 +62,12 @@ def is_own_descriptor(path: str) -> bool:
     return _OWN_DESCRIPTOR.fullmatch(path) is not None
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Return True if a local path is in a local folder or below it."""
+    path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([path, folder]) == folder
+
+
 def absolute_path(path: str) -> str:
     return path if is_remote(path) else os.path.abspath(path)
 

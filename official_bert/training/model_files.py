@@ -106,6 +106,8 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
     values, given, checkpoint = {**values, **of_run}, [*given, *of_run], values["init_checkpoint"]
     if not (checkpoint and checkpoint.strip()):
         return values
+    if hasattr(config_class, "paths"):  # a list, of models with the same files
+        checkpoint = checkpoint.partition(",")[0].strip()
     fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
     supplies_config, supplies_vocabulary = (
         is_supplied(fields.get(name), values) for name in ("bert_config_file", "vocab_file")

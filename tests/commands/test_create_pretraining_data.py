@@ -1,6 +1,7 @@
 """Errors of `create_pretraining_data.py`; for records see tests/tasks, for the process test_scripts.py."""
 
 import json
+import os
 import shutil
 
 import pyarrow as pa
@@ -114,6 +115,17 @@ def test_articles_of_wikiextractor_are_documents(tmp_path, corpus_file, vocab_fi
         flags = {"input_format": file_format, "input_file": path, "vocab_file": vocab_file, "dupe_factor": 1}
         run_here("create_pretraining_data", **flags, output_file=tmp_path / file_format)
     assert (tmp_path / "text").read_bytes() == (tmp_path / "wikiextractor").read_bytes()
+
+
+def test_records_that_would_be_lost_and_none_are_refused(tmp_path, vocab_file):
+    (tmp_path / "in.txt").write_text("cat\n\nbaker\n\nthe\n")
+    (tmp_path / "work").mkdir()
+    flags = {"input_file": tmp_path / "in.txt", "vocab_file": vocab_file, "output_file": tmp_path / "work" / "out"}
+    work = {"sampling": "sharded", "work_dir": tmp_path / "work"}
+    assert_refused("create_pretraining_data", {**flags, **work}, "is deleted at the end, but would contain")
+    flags["output_file"] = tmp_path / "out"
+    assert_refused("create_pretraining_data", {**flags, "sentence_order": True}, "out would have no records; use more")
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "work"]
 
 
 @pytest.mark.slow

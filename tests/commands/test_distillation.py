@@ -230,4 +230,7 @@ def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_pa
     (tmp_path / "headless" / "bert_config.json").unlink()
     refuse({"teacher": headless}, "there is no bert_config.json beside", "copy it there")
     refuse({"teacher": str(tmp_path / "none")}, str(tmp_path / "none"))
+    short = BertConfig(**{**json.loads(open(config_file).read()), "max_position_embeddings": 32})
+    BertEncoder(short).save_checkpoint(str(tmp_path / "short"))
+    refuse({"teacher": str(tmp_path / "short")}, "max_seq_length=64 exceeds max_position_embeddings=32 of teacher=")
     refuse({"teacher": None, "masked_lm_weight": 1.0}, "--masked_lm_weight needs --teacher")

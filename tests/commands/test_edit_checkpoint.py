@@ -13,8 +13,9 @@ from official_bert.families.bert import RobertaConfig
 from official_bert.families.deberta import DebertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
+from official_bert.training.run_folder import read_labels
 from tests.commands.conftest import arrays_of
-from tests.conftest import assert_refused, run_here
+from tests.conftest import GOLDEN, assert_refused, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,12 @@ def test_the_average_is_that_of_every_number(checkpoints, tmp_path, model_dir):
         "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt",
     ]  # fmt: skip
     assert BertEncoder.from_checkpoint(str(out)).config.num_hidden_layers == 3
+
+
+def test_the_labels_of_a_classifier_stay(tmp_path):
+    finished = GOLDEN / "families" / "answers" / "bert_labels"
+    average(tmp_path, str(finished))
+    assert read_labels(str(tmp_path / "out")) == read_labels(str(finished)) == ["bad, sad", "soso", "naïf"]
 
 
 def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):
@@ -131,6 +138,12 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
     albert = BertEncoder(AlbertConfig(**{**config, "embedding_size": 8})).save_checkpoint(tmp_path / "albert")
     with pytest.raises(UserError, match="is of an ALBERT, whose layers share their weights; for another number of lay"):
         student_of(init_checkpoint=albert, bert_config_file=str(tmp_path / "albert" / "bert_config.json"), num_layers=1)
+    modern = str(GOLDEN / "families" / "modernbert" / "ForMaskedLM")
+    for layers in ("0,1,0,1", "1,2"):
+        with pytest.raises(
+            UserError, match="the first layer of this model has other arrays than the others; take it f"
+        ):
+            student_of(init_checkpoint=modern, bert_config_file=None, vocab_file=None, layers=layers)
     assert not (tmp_path / "student").exists()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
 from tests.commands.conftest import arrays_of, assert_same_arrays
-from tests.conftest import assert_refused, run_script
+from tests.conftest import assert_refused, run_here, run_script
 
 DOMAIN = "the harbourmasters saw the harbourmasters .\nbridgework is a bridgework of the harbourmasters .\n"
 
@@ -64,6 +65,23 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
                 expected = first[name][parts].mean(axis=0)
                 np.testing.assert_allclose(second[name][new.token_to_id[token]], expected, rtol=1e-5, atol=1e-7)
     PretrainingModel.from_checkpoint(out)
+
+
+@pytest.mark.slow
+def test_checkpoints_are_averaged_and_extended_by_a_text_with_more_characters_than_wordpieces(flags, tmp_path):
+    size = Vocabulary.from_file(flags["vocab_file"]).size
+    (tmp_path / "domain.txt").write_text(" ".join(map(chr, range(0xAC00, 0xAC00 + size))) * 2)
+    folders = [str(tmp_path / name) for name in ("first", "second")]
+    for folder in folders:
+        shutil.copytree(os.path.dirname(flags["init_checkpoint"]), folder)
+        shutil.copy(flags["vocab_file"], f"{folder}/vocab.txt")
+    given = {
+        "init_checkpoint": ",".join(f"{folder}/bert_model.ckpt" for folder in folders),
+        "num_new_tokens": 5,
+        "max_characters": size,
+    }
+    run_here("edit_checkpoint", **{**flags, **given, "bert_config_file": None, "vocab_file": None})
+    assert Vocabulary.from_file(f"{flags['output_dir']}/vocab.txt").size == size + 5
 
 
 @pytest.mark.slow

@@ -73,6 +73,7 @@ def test_a_process_that_a_worker_leaves_behind_is_not_waited_for():
     [
         ([], "nothing to start"),
         (["--", "no-such-command"], "no-such-command: No such file"),
+        (["--hosts=one:1", "--worker_index=0", "--", "no-such-command"], "no-such-command: No such file"),
         (["--hosts=one"], "'one' is not host:port"),
         (["--hosts=one:1,one:1"], "names a worker twice"),
         (["--hosts=one:1", "--", "ls"], "needs --worker_index"),

@@ -122,6 +122,8 @@ def assert_no_sweep(flags, *parts):
         ([], {"max_seq_length": 64}, ["seed_7 has a run with --max_seq_length=128, not 64; delete that folder or"]),
         ([], {"learning_rate": "5e-5,high"}, ["--learning_rate=5e-5,high: must be a comma-separated list"]),
         ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
+        ([], {"random_seed": "20240101,20240101"}, ["--random_seed=20240101,20240101 contains a number twice"]),
+        ([], {"random_seed": "20240101,20240102", "eval_file": "e"}, ["--eval_file needs --task_name=custom"]),
         ([], {"eval_file": "e"}, ["run_classifier: --eval_file needs --task_name=custom"]),
         (["--nodo_train"], {}, ["a sweep trains and evaluates; leave --nodo_train out"]),
         (["--do_export", "--export_dir=e"], {}, ["does not export; export the winner with run_classifier --do_export"]),

@@ -81,6 +81,8 @@ def write_serial(parts: Sequence[CorpusPart], tokenizer: Tokenizer, settings: Re
     with RecordWriter(outputs, settings.compression) as writer, RecordSpool(folder) as spool:
         for record in _passes(maker, corpus, rng, settings.dupe_factor):
             spool.append(record)
+        if not len(spool):
+            raise UserError(f"{outputs[0]} would have no records; use more text")
         for record in spool.shuffled(rng):
             writer.write(record)
     return maker.counts.summary(counts, settings)

@@ -251,6 +251,7 @@ class DistilledPretrainingTask:
         self._temperature = config.distillation_temperature
         self._dtype = dtype
         self._reader, self._teacher_config = open_pretrained(config.teacher, parameter="teacher")
+        self._teacher_config.check_length(config.max_seq_length, f"teacher={config.teacher}")
         _check_teacher(
             self._teacher_config, bert_config, self._reader.prefix, compares_layers=self._weights["cosine"] > 0
         )

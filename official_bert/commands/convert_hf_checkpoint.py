@@ -138,7 +138,7 @@ def _convert_from_hf(config: HfConversionConfig, bert_config: BertConfig) -> Non
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocabulary(vocabulary, hf_config_file)
-    used = find_settings(hf_dir, vocabulary, {}).changed.items()
+    used = find_settings(hf_dir, vocabulary, {}).flags
     weights = safetensors.read_model(hf_dir, bert_config)
     arrays = {name: np.asarray(array) for name, array in weights.arrays.items()}
 
@@ -158,7 +158,7 @@ def _convert_from_hf(config: HfConversionConfig, bert_config: BertConfig) -> Non
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if has_modules(config.hf_dir):
         logging.warning("the modules of %s after its encoder, such as its pooling, are not converted", config.hf_dir)
-    logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
+    logging.info("use them with %s", used)
 
 
 def _convert_to_hf(

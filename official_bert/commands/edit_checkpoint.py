@@ -110,6 +110,7 @@ def prepare(config: EditCheckpointConfig) -> tuple[EditedModel, list[int] | None
 def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | None]) -> None:
     from official_bert.checkpoints.editing import averaged, read_model
     from official_bert.checkpoints.loading import open_checkpoint
+    from official_bert.tokenization.tokenizer_files import find_settings
     from official_bert.training.run_folder import read_labels
 
     model, layers = inputs
@@ -125,9 +126,12 @@ def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | Non
         arrays, bert_config = _with_positions(arrays, bert_config, config, model)
     if config.input_file:
         arrays, bert_config, vocabulary = _with_vocabulary(arrays, bert_config, vocabulary, config)
-    labels = read_labels(model.sources[0].folders[-1])
+    folder = model.sources[0].folders[-1]
+    labels, used = read_labels(folder), find_settings(folder, vocabulary, {}).flags if vocabulary else ""
     prefix = write_model(config.output_dir, arrays, bert_config, vocabulary, labels=labels)
     logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)
+    if used:
+        logging.info("use it with %s", used)
     if bert_config is None:
         logging.warning("there is no bert_config.json beside the checkpoint; copy the model's to %s", config.output_dir)
 

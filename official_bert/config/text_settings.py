@@ -75,3 +75,8 @@ class TextSettings(NamedTuple):
     def __str__(self) -> str:
         """Format `changed` for messages: `"do_lower_case=true"`."""
         return ", ".join(f"{name}={str(value).lower()}" for name, value in self.changed.items())
+
+    @property
+    def flags(self) -> str:
+        """Format `changed` for a command line: `"--do_lower_case=true"`."""
+        return " ".join(f"--{name}={str(value).lower()}" for name, value in self.changed.items())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -56,9 +57,12 @@ def test_the_average_is_that_of_every_number(checkpoints, tmp_path, model_dir):
     assert BertEncoder.from_checkpoint(str(out)).config.num_hidden_layers == 3
 
 
-def test_the_labels_of_a_classifier_stay(tmp_path):
-    finished = GOLDEN / "families" / "answers" / "bert_labels"
+def test_the_labels_of_a_classifier_stay_and_the_settings_of_its_texts_are_told(tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    finished = shutil.copytree(GOLDEN / "families" / "answers" / "bert_labels", tmp_path / "finished")
+    (finished / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     average(tmp_path, str(finished))
+    assert "use it with --do_lower_case=true --strip_accents=false" in caplog.text
     assert read_labels(str(tmp_path / "out")) == read_labels(str(finished)) == ["bad, sad", "soso", "naïf"]
 
 

@@ -33,6 +33,10 @@ _CHANCE_LINES = re.compile(
 )
 
 
+_COMMAND = re.compile(r"(?:official-bert|python)[ \n]+(\w+?)(?:\.py)?(?=[ \n]|$)")
+_ENDS = re.compile(r"\n(?:\||&&|;|&|2?>+.*)(?:\n|$)")
+
+
 class Block(NamedTuple):
     line: int  # number of its first line in the page, from 1
     language: str  # "" if the fence has none
@@ -105,26 +109,15 @@ def _is_whole(command: str) -> bool:
     return not command.endswith("\\")
 
 
-def without_last_runs(steps: list[Step]) -> list[Step]:
-    """Let commands that train or export what no step reads check their flags and read their files only.
-
-    Steps whose output is shown stay as they are.
-    """
-    everything = "\n".join(step.text for step in steps)
-
-    def shortened(command: str) -> str:
-        written = r"--(?:output|export)_dir=(\S+)" if "--do_train" in command else r"--do_export.*--export_dir=(\S+)"
-        folders = re.findall(written, command, re.DOTALL)
-        is_read = any(len(re.findall(rf"(?<![\w/]){re.escape(folder)}(?!\w)", everything)) > 1 for folder in folders)
-        if is_read or not folders:
-            return command
-        return re.sub(r"(official-bert |python )(run_\w+)(\.py)?", r"python -m tests.prepared \2", command)
-
-    return [
-        step if step.language != "sh" or step.shown is not None else
-        step._replace(text="\n".join(map(shortened, re.split(r"(?<!\\)\n", step.text))))
-        for step in steps
-    ]  # fmt: skip
+def find_commands(step: Step) -> list[list[str]]:
+    """Return the name and the arguments of each of the project's commands in a step."""
+    found = []
+    for line in re.split(r"(?<!\\)\n", step.text) if step.language == "sh" else ():
+        words = shlex.split(line.replace("\\\n", " "), comments=True) if _COMMAND.search(line) else []
+        for command in re.split(_ENDS, "\n".join(words)):
+            if match := _COMMAND.search(command):
+                found.append([match[1], *command[match.end() :].split("\n")[1:]])
+    return found
 
 
 def run_step(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:

@@ -83,7 +83,7 @@ def places(tmp_path_factory, version, corpus_file, vocab_file, files_of_model):
     return {"folder": folder, "version": version, "records": records, "hf": folder / "hf"}
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("script", [*sorted(RUNS.keys() - OF_MINUTES), *endurance(*sorted(OF_MINUTES))])
 def test_runs(script, places, monkeypatch, forked_children):
     arguments, packages, beginning = RUNS[script]

@@ -1,7 +1,9 @@
 """The user pages: commands run unchanged and print the shown output, and cited tests and files exist."""
 
 import ast
+import doctest
 import fnmatch
+import importlib
 import os
 import re
 import shutil
@@ -9,9 +11,12 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
 
-from tests.conftest import ROOT
-from tests.pages import find_blocks, find_steps, reader_environment, run_step, without_last_runs
+from official_bert.commands import NAMES, load_command
+from official_bert.options.command import define_flags, parse_flags
+from tests.conftest import ROOT, endurance, slow
+from tests.pages import find_blocks, find_commands, find_steps, reader_environment, run_step
 from tests.stand_ins import STAND_INS, prepare, replaced
 
 PATTERNS = ("README.md", "docs/*.md", "data/*/README.md", "vocab/README.md")
@@ -85,33 +90,38 @@ def git(folder, *arguments):
     return process.stdout.splitlines()
 
 
-def shortened(page):
-    """Return the steps of a page without the last runs, unless it is the README."""
-    steps, _ = steps_of(page)
-    return steps if page == "README.md" else without_last_runs(steps)
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_programs_name_what_there_is(page):
+    for step in steps_of(page)[0]:
+        for name, *arguments in find_commands(step):
+            if name not in NAMES:
+                continue
+            command, values = load_command(name), flags.FlagValues()
+            define_flags(command.config_class, values)
+            ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+            # Not variables of the shell, flags of absl and files that the page writes.
+            ours = [word for word in ours if not word.startswith(("$", "--verbosity=", "--flagfile=out/"))]
+            parse_flags(values, [name, *ours], command.positional)
+        program = step.text if step.language == "python" else ""
+        if step.shown is not None:
+            program = "".join(example.source for example in doctest.DocTestParser().get_examples(program))
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("official_bert"):
+                module = importlib.import_module(node.module)
+                assert not [name.name for name in node.names if not hasattr(module, name.name)], step.line
 
 
 RUN = sorted(filter(lambda page: steps_of(page)[0], PAGES), key=lambda page: -len(steps_of(page)[0]))  # longest first
-SHORTENED = [page for page in RUN if shortened(page) != steps_of(page)[0]]
+IN_CI = [page for page in RUN if not page.startswith("docs/")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "steps"),
-    [
-        *(pytest.param(page, shortened(page), id=page) for page in RUN),
-        *(
-            pytest.param(page, steps_of(page)[0], id=f"{page}, whole", marks=pytest.mark.endurance)
-            for page in SHORTENED
-        ),
-    ],
-)
-def test_commands_print_what_the_page_shows(page, steps, clone, forked_python):
+@pytest.mark.parametrize("page", [*slow(*IN_CI), *endurance(*(page for page in RUN if page not in IN_CI))])
+def test_commands_print_what_the_page_shows(page, clone, forked_python):
     prepare(page, clone)
     environment = reader_environment(str(clone))
     environment["PATH"] = os.pathsep.join((str(forked_python.parent), environment["PATH"]))
     complaints = []
-    for step in steps:
+    for step in steps_of(page)[0]:
         found = run_step(step._replace(text=replaced(page, step.text)), str(clone), environment, SECONDS_A_STEP)
         complaints += [f"{page}:{step.line}: {step.text.splitlines()[0]}", *found] if found else []
     assert not complaints, "\n".join(complaints)
@@ -137,7 +147,7 @@ def test_the_site_has_a_page_for_each_page(site):
     assert made >= {page.removeprefix("docs/").replace(".md", ".html") for page in PAGES if page.startswith("docs/")}
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.browser
 def test_the_site_opens_from_files_with_its_links_and_search(browser, site):
     page, requests = browser.new_page(viewport={"width": 1280, "height": 900}), []

@@ -40,6 +40,7 @@ def registry():
         pytest.skip("needs a package index")
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("system", "python"),
     [
@@ -176,6 +177,7 @@ def run_without_posix(tmp_path_factory):
     return run
 
 
+@pytest.mark.endurance
 @pytest.mark.skipif(not warm_start.IS_POSSIBLE, reason="needs Linux")
 def test_scripts_need_nothing_that_windows_lacks(run_without_posix, one_layer_model, corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}

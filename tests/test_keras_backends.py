@@ -113,7 +113,7 @@ def expected(run):
     return run("tensorflow")[1]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_another_backend_gives_the_same(backend, run, request):
     if importlib.util.find_spec(backend) is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pages import Block, Step, compare, find_blocks, find_steps, reader_environment, run_step, without_last_runs
+from tests.pages import Block, Step, compare, find_blocks, find_commands, find_steps, reader_environment, run_step
 
 
 def test_blocks_are_found_with_their_lines_languages_and_marks():
@@ -30,17 +30,13 @@ def test_a_block_is_cut_into_commands_and_what_they_print():
             find_steps(Block(7, language, '{"a": 1}', None))
 
 
-def test_runs_that_no_step_reads_end_when_they_have_read_their_files():
-    run = "python run_ner.py --do_train \\\n  --output_dir=out/{}"
-    texts = (
-        f"ls\n{run.format('a')}\nls",
-        run.format("b"),
-        f"cat out/b/log out/aa\n{run.format('b').replace('_train', '_eval')}",
-    )
-    steps = [*(Step(1, "sh", text, None) for text in texts), Step(1, "sh", run.format("c"), ["trained"])]
-    expected = [step.text for step in steps]
-    expected[0] = expected[0].replace("python run_ner.py", "python -m tests.prepared run_ner")
-    assert [step.text for step in without_last_runs(steps)] == expected
+def test_the_commands_of_a_step_are_found_with_their_arguments():
+    text = "ls a\npython run_ner.py --do_train \\\n  --data_dir='a b'  # here\necho q | official-bert predict out - > p"
+    assert find_commands(Step(1, "sh", text, None)) == [
+        ["run_ner", "--do_train", "--data_dir=a b"],
+        ["predict", "out", "-"],
+    ]
+    assert find_commands(Step(1, "python", "official-bert predict", None)) == []
 
 
 SHOWN = ["10:33:40 INFO    training: 25% of 2,000 steps, 0:07:50 left, loss 7.1480, rate 7.50e-04", "...", "saved a-10"]

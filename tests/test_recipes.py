@@ -80,7 +80,7 @@ REPEATED = ("domain", "electra_hour", "electra_hour_512", "korquad", "nsmc", "pr
 REPEATED += ("conll", "glue", "roberta", "squad2")
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "name",
     [

@@ -139,7 +139,7 @@ def run_without(tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, model_dir, tmp_path, run_without):
     bundle = str(model_dir / "bert_model.ckpt")
     model = PretrainingModel.from_checkpoint(bundle)
@@ -189,7 +189,7 @@ assert not sys.modules.get("tensorflow") or sys.argv[3] == "tensorflow"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_predictors_where_tensorflow_is_not_installed(one_layer_config_file, vocab_file, tmp_path, run_without):
     config, tokenizer, texts = BertConfig.from_json_file(one_layer_config_file), FullTokenizer(vocab_file), {}
     for task, (flags, some) in _MODELS.items():

@@ -16,7 +16,7 @@ from official_bert.checkpoints.loading import open_pretrained
 from official_bert.checkpoints.safetensors import read_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, endurance
 
 MODELS = GOLDEN / "families"
 DESCRIBED = json.loads(gzip.decompress((MODELS / "tf_models.json.gz").read_bytes()))
@@ -75,10 +75,7 @@ def assert_equal_models(found, expected):
         np.testing.assert_array_equal(found.arrays[name], expected.arrays[name], err_msg=name)
 
 
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in DESCRIBED if case not in FEW]
-
-
-@pytest.mark.parametrize("case", [*FEW, *SLOW])
+@pytest.mark.parametrize("case", [*FEW, *endurance(*(case for case in DESCRIBED if case not in FEW))])
 def test_a_model_of_keras_is_that_of_pytorch(case, tmp_path):
     for write in (write_safetensors, write_shards, write_whole):
         shutil.copytree(MODELS / case, folder := tmp_path / write.__name__)

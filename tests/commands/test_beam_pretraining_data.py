@@ -90,6 +90,7 @@ def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_pa
         assert list(read_records(str(ours))) == list(read_records(str(local)))
 
 
+@pytest.mark.endurance
 def test_the_summary_is_that_of_sharded_sampling(flags, tmp_path):
     local = {**flags, "output_file": str(tmp_path / "local")}
     expected = run_script("create_pretraining_data.py", "--sampling=sharded", **local)

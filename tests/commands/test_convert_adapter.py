@@ -41,7 +41,7 @@ def trained(settings, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_only_the_updates_and_the_head_are_trained_and_runs_resume(settings, trained, tmp_path):
     whole, released = arrays_of(f"{trained}/model.ckpt-4"), arrays_of(settings["init_checkpoint"])
     encoder = [name for name in whole.keys() & released.keys() if name.startswith("bert/") and "/pooler/" not in name]

@@ -128,7 +128,7 @@ def test_records_that_would_be_lost_and_none_are_refused(tmp_path, vocab_file):
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "work"]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_same_corpus_in_every_format_gives_the_same(corpus_file, vocab_file, tmp_path):
     text = open(corpus_file).read()
     settings = {"vocab_file": vocab_file, "max_seq_length": 64, "max_predictions_per_seq": 10, "dupe_factor": 2}

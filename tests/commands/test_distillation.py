@@ -163,6 +163,7 @@ def pretraining(records_file, model_dir, tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.endurance
 def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, model_dir, tmp_path):
     run_here("run_pretraining", **pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt"))
     copy = first_losses(pretraining["output_dir"])

@@ -67,7 +67,7 @@ def test_json_lines_are_those_of_the_reference(golden_lines):
         assert values == [round(value, 6) for value in values]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_all_formats_hold_the_same_vectors(extract, golden_lines):
     expected = [token_vectors(line) for line in json_lines(golden_lines)]
     with np.load(extract(output_format="npz")) as arrays:
@@ -88,7 +88,7 @@ def test_all_formats_hold_the_same_vectors(extract, golden_lines):
     assert number == 2
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, golden_lines):
     expected = np.array([token_vectors(line).mean(axis=0) for line in json_lines(golden_lines)])  # [N, K, D]
     lines = json_lines(extract(pooling="mean"))
@@ -102,7 +102,7 @@ def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, golden_lines):
         np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_tables_give_the_texts_of_their_columns(extract, golden_lines, tmp_path):
     """Tables of all formats are in tests/data/test_text_inputs.py."""
     expected = np.array([token_vectors(line)[0] for line in json_lines(golden_lines)])  # of [CLS]
@@ -167,7 +167,7 @@ class TestShards:
             assert run()[1] == 0
         assert "1 shards of an earlier run over more texts remain, from out-00002.npz on" in caplog.text
 
-    @pytest.mark.slow
+    @pytest.mark.endurance
     def test_other_texts_or_settings_make_them_again(self, run, tmp_path):
         run()
         texts = tmp_path / "texts.txt"
@@ -216,7 +216,7 @@ class TestMistakes:
     def test_the_input_is_not_overwritten(self, flags):
         assert_refused("extract_features", {**flags, "output_file": INPUT}, "is also an input; it would be overwritten")
 
-    @pytest.mark.slow
+    @pytest.mark.endurance
     def test_long_texts_are_counted(self, extract, caplog):
         caplog.set_level("INFO", logger="absl")
         for long_text, how in (("truncate", "truncated"), ("window", "read in windows")):

@@ -58,6 +58,7 @@ def test_signals_reach_the_workers(number, code):
     assert process.returncode == code
 
 
+@pytest.mark.endurance
 def test_a_process_that_a_worker_leaves_behind_is_not_waited_for():
     began = time.monotonic()
     result = run_script(TOOL, "--", "sh", "-c", "sleep 40 & echo $!", num_workers=2)

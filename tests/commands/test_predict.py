@@ -239,6 +239,7 @@ def test_an_export_reads_a_pipe_and_gives_what_the_run_predicted(reviews, versio
         assert [float(cell) for cell in row[2:]] == pytest.approx(of_run, abs=TOLERANCE)
 
 
+@pytest.mark.endurance
 def test_a_question_is_answered_before_the_next_one_comes(models, tmp_path, forked_python):
     (tmp_path / "c.txt").write_text(CONTEXT)
     environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}

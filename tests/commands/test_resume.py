@@ -117,6 +117,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.endurance
 def test_changes_that_affect_a_resumed_run_give_a_warning(resumed, caplog):
     new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
     run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)
@@ -163,11 +164,13 @@ def test_a_finished_run_says_which_other_flags_it_does_not_train_with(half_done,
     assert bytes_in(half_done) == before
 
 
+@pytest.mark.endurance
 def test_new_weights_are_warned_of(settings, tmp_path, caplog):
     run(settings, output_dir=str(tmp_path / "new"), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
     assert "no init_checkpoint: all weights are newly initialized" in caplog.text
 
 
+@pytest.mark.endurance
 def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, given, tmp_path):
     texts = ["the harbour", "empty empty snow"]
     expected = [result.probability for result in Predictor(half_done)(texts)]

@@ -156,7 +156,7 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     assert [row[0] for row in sections_of(page)["By entity type"]["rows"]] == ["LOC", "PER"]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_finished_run_gives_the_same_from_sentences_per_line_and_from_another_file(
     trained, copied, corpus, data_dir, tmp_path
 ):
@@ -219,7 +219,7 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     run(settings, do_train=True, do_eval=True, do_predict=True, tag_column=1, num_train_epochs=3.0, eval_steps=18)
     assert list(results_of(settings)) == ["eval_accuracy", "eval_loss", "global_step"]
@@ -233,7 +233,7 @@ def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     assert [tagged.entities for tagged in Predictor(settings["output_dir"])(["the harbour town", "mirror"])] == [[], []]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_tags_that_follow_the_rules_need_no_training(settings, corpus, tmp_path):
     """After few steps, the most likely tags of single words break the rules."""
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0)
@@ -271,7 +271,7 @@ def test_a_crf_is_trained_and_decoded(settings, corpus):
         run(settings, do_eval=True)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
     run(copied, do_eval=True)
     alone = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
@@ -293,7 +293,7 @@ def test_document_context_fills_the_windows_of_a_document(trained, copied, corpu
     assert written_tags(copied)[0] == written_tags(trained[0])[0]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_frozen_encoder_is_run_once(settings, files_of_model, corpus, caplog):
     frozen = {**settings, **files_of_model, "trainable_encoder": False, "feature_layers": "weighted_sum"}
     frozen |= {"num_train_epochs": 1.0, "learning_rate": 1e-2}
@@ -359,7 +359,7 @@ def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog
     assert (records["label_ids"] > 0).sum() == 4  # the loss covers only words with known tags
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
     text = "the O\nharbour B-LOC\ntown I-LOC\nsnow O\nbridge B-LOC\n\nrain O\ntown I-LOC\n\n"
     path = file_of(tmp_path, text * 8)

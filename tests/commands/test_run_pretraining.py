@@ -95,7 +95,7 @@ def test_records_with_masks_are_not_masked_again(refuse, dynamic, records_file, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
     """It contains the vocabulary; evaluation masks are fixed; changing a resumed run's masks causes a warning."""
     out = tmp_path / "out"
@@ -139,7 +139,7 @@ def test_a_file_that_holds_no_records_is_named(refuse, tmp_path):
     refuse({"input_file": tmp_path / "records.zip"}, "records.zip: record 0", "is it a complete TFRecord file?")
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags, tmp_path):
     """The recipe of docs/large_batches.md, with LAMB."""
     flags |= {"do_train": True, "optimizer": "lamb", "log_steps": 1}

@@ -101,7 +101,7 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
     np.testing.assert_allclose(Predictor(given["export_dir"]).embed(list(positives)), expected, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_sparse_encoder_is_trained_and_read_by_others(settings, tmp_path, data_dir):
     """The regularizers make the vectors sparser; the folder for `SparseEncoder` has the same vectors."""
     columns = {"text_columns": "anchor,positive,negative", **files("triplets"), "pooling": "splade", "do_eval": True}

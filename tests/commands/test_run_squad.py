@@ -234,7 +234,7 @@ def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings):
     assert results_of(settings)["global_step"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, logits, tmp_path):
     settings = {**golden_settings, "init_checkpoint": None}
     members = [SPAN_CHECKPOINT, str(tmp_path / "other.ckpt")]  # its head prefers other words
@@ -402,7 +402,7 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
     assert after == before
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, caplog):
     entries = [question(7), question("\ue000"), question("long", question="town " * 500), question("", question="")]
     entries.append(UNANSWERED)

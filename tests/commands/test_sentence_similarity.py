@@ -61,7 +61,7 @@ def cosine(first, second):
     return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(("pooling", "layers"), [("mean", "-1"), ("max_no_special", "-1,-3")])
 def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
     query = "the crates woke"
@@ -83,7 +83,7 @@ def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model
         assert each["cosine"] == pytest.approx(cosines[each["line"]], abs=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_equal_sentences_are_ordered_by_line(rank):
     for top_k, lines in ((2, [3, 5]), (1, [3])):
         (found,) = rank(query="Marta counted the crates twice.", top_k=top_k)
@@ -91,7 +91,7 @@ def test_equal_sentences_are_ordered_by_line(rank):
         assert found["candidates"][0]["cosine"] == found["candidates"][-1]["cosine"] == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_columns_have_a_header_and_the_same_numbers(rank, flags, capsys):
     (found,) = rank(query="a\u00a0town", top_k=2)
     run_here("sentence_similarity", **flags, query="a\u00a0town", top_k=2)
@@ -114,7 +114,7 @@ def test_a_file_of_queries_is_answered_line_by_line(rank, tmp_path, monkeypatch)
         assert [each["line"] for each in answer["candidates"]] == [each["line"] for each in alone["candidates"]]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_queries_come_through_a_pipe_or_from_repeated_flags(flags):
     result = run_script("sentence_similarity", piped=b"the town\nthe crates\n", **flags, query_file="-")
     assert result.code == 0, result
@@ -126,7 +126,7 @@ def test_queries_come_through_a_pipe_or_from_repeated_flags(flags):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_an_index_is_used_again_with_the_same_settings_alone(rank, logged, tmp_path):
     folder = str(tmp_path / "index")
     first = rank(query="the town", index_dir=folder)
@@ -173,7 +173,7 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
     assert any("reusing the vectors" in line for line in logged)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):
     long = " ".join(["the town woke"] * 30)
     (tmp_path / "candidates.txt").write_text(f"{long} twice\n{long} harbour\nMarta\n")

@@ -169,6 +169,7 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
+@pytest.mark.endurance
 def test_a_sweep_resumes(flags, tmp_path, model_dir, forked_children):
     model, tmp_path = tmp_path / "model", tmp_path / "out"
     model.mkdir()

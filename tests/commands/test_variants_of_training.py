@@ -41,7 +41,7 @@ def plain_results(settings, tmp_path_factory):
     return run(settings, tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [
@@ -79,7 +79,7 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("precision", ["bfloat16", *endurance("float16")])
 def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
     scores = run(settings, tmp_path, num_train_epochs=2.0, mixed_precision=precision)
@@ -147,7 +147,7 @@ def broken_off(whole, folder, step):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_pretraining_with_batches_of_different_sizes_resumes_exactly(
     one_layer_config_file, unmasked_records_file, vocab_file, tmp_path
 ):
@@ -218,7 +218,7 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
         train()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(("task", "changes"), [("classification", {}), *endurance(("tagging", {"head": "crf"}))])
 def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file, tmp_path, monkeypatch, task, changes):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiles faster

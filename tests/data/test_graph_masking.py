@@ -8,7 +8,7 @@ import tensorflow as tf
 from official_bert.data.graph_masking import GraphMasker, uniform_numbers
 from official_bert.data.masking import Replacements
 from official_bert.tokenization import Vocabulary
-from tests.conftest import slow
+from tests.conftest import endurance
 from tests.data.masking_vocabulary import CLS, FIRST_SUFFIX, FIRST_WORD, MASK, PIECES, SEP, BareFirstWords
 
 # Like a vocabulary file with a repeated line, where the piece has the number of its last line.
@@ -113,7 +113,7 @@ def test_the_random_numbers_are_those_of_the_published_generator():
     [
         (0.15, 12, Vocabulary, Replacements()), (0.5, 20, BareFirstWords, Replacements(0.7, 0.3)),
         (0.01, 3, Vocabulary, Replacements(0.0, 1.0)),
-        *slow(
+        *endurance(
             (1.0, LENGTH + 6, Vocabulary, Replacements(0.5, 0.25)), (0.3, 1, Vocabulary, Replacements(0.0, 0.0)),
             (0.3, 7, Vocabulary, Replacements(1.0, 0.0)),
         ),

@@ -60,7 +60,7 @@ def test_a_long_text_is_split_as_a_short_one(monkeypatch):
             assert split_sentences(text * 300) == expected * 300
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("unit", ["a", "word ", "中", "a\0 "])
 def test_long_texts_without_an_end_are_one_sentence(unit):
     text = " ".join((unit * 400_000).split())

@@ -182,7 +182,7 @@ def test_the_programs_of_the_page_run(program, vocabularies, tmp_path, monkeypat
 _NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("name", "task"),
     [

@@ -114,12 +114,9 @@ def test_it_computes_what_transformers_computed(case):
 
 
 def marked(case):
-    """Return the case with its marks: by default one family, with `slow` one head of others, with `endurance` all."""
-    if case.name != "ForSequenceClassification" or case.parent.name in ("distilbert", "roberta"):
-        marks = [pytest.mark.slow, pytest.mark.endurance]
-    else:
-        marks = [pytest.mark.slow] * (case.parent.name != "bert")
-    return pytest.param(case, marks=marks, id=str(case))
+    """Return the case with its mark: by default one head of one family, with `endurance` all."""
+    is_first = (case.parent.name, case.name) == ("bert", "ForSequenceClassification")
+    return pytest.param(case, marks=[] if is_first else pytest.mark.endurance, id=str(case))
 
 
 @pytest.mark.parametrize("case", [marked(case) for case in CASES if case.name in {*HEADS} - {"ForPreTraining"}])
@@ -130,6 +127,7 @@ def test_it_learns_as_in_transformers(case):
     np.testing.assert_allclose(losses, expected["losses"], rtol=1e-3)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_a_round_trip_gives_the_same_arrays(case):
     folder = str(GOLDEN / case)

@@ -10,7 +10,7 @@ from tests.conftest import run_script
 NUM_LABELS = 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_ten_thousand_labels(tmp_path, one_layer_config_file, files_of_model):
     for name, count in (("train", NUM_LABELS), ("dev", 500), ("test", 20)):
         rows = [{"text": f"the harbour of town {row}", "label": f"label {row % NUM_LABELS}"} for row in range(count)]

@@ -156,6 +156,7 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
         shutil.rmtree(folder)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("step", [8, *endurance(1)])
 def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded

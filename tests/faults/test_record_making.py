@@ -88,7 +88,7 @@ def processes_of_group(number):
     return subprocess.run(["pgrep", "-g", str(number)], capture_output=True, text=True).stdout.split()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("how", [*endurance({}), SHARDED], ids=["serial", "sharded"])
 @pytest.mark.parametrize("sign", SIGNALS)
 def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(

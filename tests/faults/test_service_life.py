@@ -103,7 +103,7 @@ def export(tmp_path_factory, write_export):
     return write_export(tmp_path_factory.mktemp("serving"))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("way", "num_requests"),
     [("signature", 1000), *endurance(("predictor", 1000), ("signature", 100_000), ("predictor", 20_000))],

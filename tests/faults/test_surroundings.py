@@ -32,7 +32,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("hours", [-5, *endurance(5)])
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_clock_that_is_set_neither_ends_training_nor_saves(whole, tmp_path, monkeypatch, hours):
     really, asked = time.time, []
 
@@ -53,7 +53,7 @@ def test_intervals_are_measured_by_a_clock_that_nobody_sets():
             assert path.name in ("monitoring.py", "served_model.py"), path
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_order_of_checkpoints_is_not_that_of_their_times(whole, tmp_path):
     assert not train(tmp_path, max_train_seconds=1e-6)
     last = latest_checkpoint(str(tmp_path))

@@ -53,6 +53,7 @@ PLACES = ["s3://b/x", "gs://b/x", "https://x/y", "file:///x", "x" * 5000, "é" *
 WORDS = st.one_of(st.sampled_from(ODD_WORDS), st.text(max_size=20), st.sampled_from(PLACES))
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("times", HOW_MANY)
 @pytest.mark.parametrize("name", all_commands())
 def test_flags(name, times):

@@ -115,7 +115,7 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
         np.testing.assert_allclose(found.gradient_times_input[place].sum(), expected, atol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_prediction_is_that_of_thresholds_and_transitions(parts):
     inputs = parts[2]([TEXT], [TEXT_B], max_seq_length=32)
     for threshold, expected in ((0.001, "good"), (0.999, "bad")):

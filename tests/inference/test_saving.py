@@ -115,7 +115,7 @@ def test_models_with_options_are_saved(encoder, tokenizer, tmp_path):
             np.testing.assert_allclose(predictor([texts]), expected[:, 0], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_scripts_read_the_folder(pairs, tmp_path):
     folder, expected = pairs
     rows = "".join(f"{first}\t{second}\n" for first, second in PAIRS)

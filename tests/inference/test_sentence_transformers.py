@@ -51,6 +51,7 @@ def test_vectors_are_those_of_sentence_transformers(name):
     assert predictor.embed(texts, pooling="mean").shape == (len(texts), 8)  # an explicit pooling takes precedence
 
 
+@pytest.mark.endurance
 def test_commands_follow_the_folder(tmp_path, capsys):
     texts, vectors = golden("older")
     lines = [number for number, text in enumerate(texts) if text]
@@ -410,6 +411,7 @@ def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     assert np.abs(Predictor(folder).embed(texts) - expected).max() > 0.01
 
 
+@pytest.mark.endurance
 def test_vectors_are_truncated_as_the_folder_says(folder, head_of):
     whole = head_of(folder).fingerprint
     edit(folder / SETTINGS, "truncate_dim", 3)
@@ -496,6 +498,7 @@ def test_weights_of_wrong_shapes_are_errors(folder, head_of):
             _ = head_of(folder).model
 
 
+@pytest.mark.endurance
 def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):
     prompts = {"query": "Find: ", "document": "Text: "}
     settings = {"prompts": prompts, "default_prompt_name": "query"}

@@ -52,6 +52,7 @@ def extracted(encoder, tokenizer, texts=TEXTS, *, batch_size=3, strategy=None, f
     return list(extractor.features(texts))
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(("most_numbers", "num_batches"), [(1 << 26, 2), (1, len(TEXTS))])
 def test_vectors_are_those_of_each_text_alone_in_order(
     plain, unpadded, tokenizer, monkeypatch, most_numbers, num_batches
@@ -72,6 +73,7 @@ def test_vectors_are_those_of_each_text_alone_in_order(
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
 
 
+@pytest.mark.endurance
 def test_poolings_without_special_tokens(plain, unpadded, tokenizer):
     for pooling, pool in (("mean_no_special", np.mean), ("max_no_special", np.max)):
         for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
@@ -92,6 +94,7 @@ def test_several_poolings_are_concatenated(unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
 
 
+@pytest.mark.endurance
 def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file):
     config = BertConfig.from_json_file(one_layer_config_file)
     encoder = TextEncoder(BertEncoder(dataclasses.replace(config, num_hidden_layers=4)), tokenizer)
@@ -106,6 +109,7 @@ def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file
     assert encoder.embed([], pooling="concat_last_four", **settings).shape == (0, joined.shape[1])
 
 
+@pytest.mark.endurance
 def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
     texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
     wordpieces = [tokenizer.encode(text.text_a) for text in texts]
@@ -124,11 +128,13 @@ def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenize
         np.testing.assert_allclose(found.vectors, expected / (total or 1), atol=1e-5)
 
 
+@pytest.mark.endurance
 def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokenizer):
     for text, found in zip(TEXTS, extracted(unpadded, tokenizer, max_seq_length=6), strict=True):
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)
 
 
+@pytest.mark.endurance
 def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
     text = TEXTS[6]  # 28 words, at least as many wordpieces
     (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)
@@ -165,6 +171,7 @@ def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
     assert found.vectors.shape == (len(found.input_ids), 3, 32)
 
 
+@pytest.mark.endurance
 def test_windows_do_not_change_short_texts(unpadded, tokenizer):
     for found, other in zip(
         extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True
@@ -172,6 +179,7 @@ def test_windows_do_not_change_short_texts(unpadded, tokenizer):
         np.testing.assert_array_equal(found.vectors, other.vectors)
 
 
+@pytest.mark.endurance
 def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     num_read = 0
 

@@ -17,7 +17,7 @@ SPAN_LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
 WINDOWS = {"long_text": "window", "window_pooling": "max", "doc_stride": 7, "max_windows": 4, "max_seq_length": 16}
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_classifier_of_windows(one_layer_model, tmp_path):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):

@@ -12,7 +12,7 @@ from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
-from tests.conftest import slow
+from tests.conftest import endurance, slow
 
 TOLERANCE = 1e-6
 
@@ -73,7 +73,7 @@ def test_tokens_are_what_they_are_with_padding(encoders, mask):
         np.testing.assert_allclose(encoder.pool(*inputs), expected["pooled_output"], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("encoders", slow("in blocks", "in blocks, left to right"), indirect=True)
+@pytest.mark.parametrize("encoders", [*slow("in blocks, left to right"), *endurance("in blocks")], indirect=True)
 def test_blocks_give_what_all_pairs_of_positions_give(encoders, monkeypatch):
     padded, unpadded = encoders
     both = lambda ids, mask: (unpadded(ids, mask), unpadded.pool(ids, mask))  # noqa: E731

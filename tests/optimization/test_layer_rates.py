@@ -41,7 +41,7 @@ def test_every_variable_has_the_rate_of_its_layer(model):
     assert set(rate_multipliers(paths, 1.0)) == {1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, *endurance(Lamb)])
 def test_a_variable_moves_as_with_the_rate_of_its_layer(model, optimizer_class):
     rng = np.random.default_rng(2)

@@ -61,7 +61,7 @@ def arrays(folder, step):
     return arrays_of(folder / f"model.ckpt-{step}")
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
     options = {"optimizer": "momentum", "optimizer_options": {"momentum": 0.5, "global_clipnorm": 0.1}}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
@@ -97,7 +97,7 @@ def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_r
         train(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("name", ["momentum", *endurance("lamb")])
 def test_another_optimizer_takes_the_same_steps_on_two_devices(name, tmp_path, momentum_row, two_devices):
     options = {"optimizer": name, "optimizer_options": {"global_clipnorm": 0.5}}

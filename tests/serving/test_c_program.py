@@ -46,6 +46,7 @@ def program(tmp_path_factory):
     return path
 
 
+@pytest.mark.endurance
 def test_answers_are_those_of_python_without_python(program, saved_model, tensor_names, signatures, tmp_path):
     firsts, seconds = zip(*PAIRS, strict=True)
     with tf.device("CPU"):

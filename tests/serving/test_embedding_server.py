@@ -455,6 +455,7 @@ PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
 QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30 tokens leave room for no other text
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("number", "labels", "relevant", "max_windows", "activation"),
     [
@@ -526,6 +527,7 @@ def test_ranking_by_a_classifier_of_pairs(
     assert kind[0] == "reranker" and list(kind[1]["id2label"].values()) == list(labels)
 
 
+@pytest.mark.endurance
 def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(server, export_dir, write_export):
     if "reranker" not in server.get("/info")[1]["model_type"]:
         server.wait_for_version(os.path.basename(write_export(export_dir, labels=("0", "1"))))
@@ -541,6 +543,7 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
     server.wait_until(lambda: post(server, "/rerank", body)[0] != 429, 20)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("max_windows", [3, *endurance(1)])
 def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
     number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))

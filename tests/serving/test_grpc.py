@@ -329,6 +329,7 @@ def test_mistakes_in_json_examples(server, body, message):
     assert server.ask("regress", body)[1] == answer
 
 
+@pytest.mark.endurance
 def test_regression_returns_the_scores(write_export, tmp_path):
     path = write_export(tmp_path / "scores", labels=())
     version = ServedModel(str(tmp_path / "scores"), BatchingSettings(num_batch_threads=1)).version
@@ -444,12 +445,14 @@ def test_calls_that_send_nothing_do_not_keep_others_waiting(server, stub):
         is_ending.set()
 
 
+@pytest.mark.endurance
 def test_connections_that_send_nothing_are_closed(server):
     with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=30) as connection:
         while connection.recv(1 << 16):  # the server's settings
             pass
 
 
+@pytest.mark.endurance
 def test_large_requests_of_many_connections_take_bounded_memory(server, stub):
     texts = {name: [b"a b " * 7_000_000] for name in TEXTS}  # 56 MB
     large = predict_request("text", texts).SerializeToString()

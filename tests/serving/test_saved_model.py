@@ -39,6 +39,7 @@ def signatures(version):
     return tf.saved_model.load(version).signatures
 
 
+@pytest.mark.endurance
 def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
     first, second = zip(*predicted_pairs(reviews), strict=True)
     texts = {"text_a": first, "text_b": second}
@@ -208,6 +209,7 @@ def session_signature(session, model, name):
     return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
 
 
+@pytest.mark.endurance
 def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version, signatures):
     requests = []
     for signature in OF_CLASSIFIER:
@@ -248,6 +250,7 @@ def size_of(version):
     return sum(path.stat().st_size for path in pathlib.Path(version, "variables").iterdir())
 
 
+@pytest.mark.endurance
 def test_further_versions_have_their_own_settings_and_leave_what_is_there_as_it_is(
     reviews, version, signatures, tmp_path, caplog
 ):

@@ -159,7 +159,7 @@ def test_clients_that_leave_are_at_most_a_line_of_the_log(server):
     assert len(server.log.splitlines()) <= num_lines + 2
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_size_of_requests_is_limited(server):
     text = "a" * (1 << 26)
     status, answer = server.predict({"inputs": text})
@@ -216,7 +216,7 @@ def test_heads_are_limited_in_bytes_headers_and_memory(server):
     assert max(seconds) < 2
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_slow_clients_do_not_keep_their_connections(server):
     """The last of these clients sends a line end after an answer."""
     begun = POST + b"Content-Length: 9\r\n\r\n{"
@@ -374,7 +374,7 @@ def test_the_page_to_try_the_model_takes_nothing_from_elsewhere(server):
         assert server.send("GET", path)[0] == 200
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_requests_that_have_begun_are_answered_after_sigterm(server):
     """This must be the last test of the server, since it stops it."""
     before, answers = server.metrics()["batch_examples_count"], []

@@ -148,6 +148,7 @@ def test_an_encoder_compares_two_texts(start, opened):
     assert float(page.inner_text("#answer .number")) == pytest.approx(cosine, abs=1e-4)
 
 
+@pytest.mark.endurance
 def test_a_tagger_colours_entities(start, opened):
     server = start("tagging")
     page = opened(server)

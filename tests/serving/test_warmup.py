@@ -40,7 +40,7 @@ def test_fields_that_are_cut_off_are_refused():
             list(fields(message))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_limits_and_warm_up_requests_follow_from_the_sizes_of_the_model(vocab_file):
     """The vectors of one text of 4,096 positions are twice the general limit, and 8 such texts are much work."""
     tokenizer = FullTokenizer(vocab_file)
@@ -61,7 +61,7 @@ def test_limits_and_warm_up_requests_follow_from_the_sizes_of_the_model(vocab_fi
         signatures["token_vectors"](**ids)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_signatures_that_are_asked_first_are_warm_at_the_start_and_the_others_soon(export_dir, monkeypatch):
     computed, signature_of = [], saved_model.signature_of
 

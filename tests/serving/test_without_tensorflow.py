@@ -109,6 +109,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("export_format", ["onnx", *endurance("tflite")])
 def test_commands_answer_as_with_the_model(tmp_path, export_format):
     models = {name: GOLDEN / "sentence_transformers" / name for name in ("dense", "splade")}

@@ -328,6 +328,7 @@ def test_the_ids_of_a_deberta_are_piece_numbers_in_python_and_in_the_graph(deber
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.endurance
 def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(bpe, expected):
     config = RobertaConfig(len(bpe), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
     model = PretrainingModel(BertEncoder(config))
@@ -339,6 +340,7 @@ def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(
     np.testing.assert_array_equal(*(vector["sequence_output"] for vector in vectors))
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("config_class", [DebertaConfig, *endurance(CamembertConfig)])
 def test_an_export_with_a_sentencepiece_model_reads_texts(shifted, deberta, tmp_path, config_class):
     is_camembert = config_class is CamembertConfig

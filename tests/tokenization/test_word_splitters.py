@@ -90,7 +90,7 @@ def test_kiwi_cuts_a_text_at_its_morphemes(vocab_file):
         assert [*encoding.starts] == sorted(encoding.starts) and all(map(int.__lt__, encoding.starts, encoding.ends))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("morphemes", ["mecab-ipadic,lower", *endurance("kiwi")])
 def test_a_split_corpus_becomes_a_model_that_splits_texts(morphemes, tmp_path, model_dir, monkeypatch):
     """From a corpus to answers, an export of split text, and vectors of a server."""

@@ -129,6 +129,7 @@ def begun(folder, at):
     return target
 
 
+@pytest.mark.endurance
 def test_a_run_goes_on_with_the_other_library_and_back(quiet_model, records_file, tmp_path):
     """JAX continues a run of TensorFlow until it is killed; that runs go on exactly is tested above."""
     flags = pretraining_flags(records_file, MODEL, **quiet_model, num_train_steps=6, save_checkpoints_steps=1)

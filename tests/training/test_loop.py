@@ -27,7 +27,7 @@ def weights(trainer):
     return np.concatenate([np.asarray(variable).ravel() for variable in trainer.model.trainable_variables])
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_seed_decides_the_random_weights(model_dir):
     first, again, other = (weights(make_trainer(model_dir, seed=seed)[1]) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
@@ -58,7 +58,7 @@ def test_wrong_arguments_are_named(model_dir, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(model_dir, records_file, two_devices):
     predictions = []
     num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))
@@ -76,7 +76,7 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
             np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_streamed_results_are_in_record_order(model_dir, records_file, two_devices, monkeypatch):
     monkeypatch.setattr(loop, "_BYTES_AT_ONCE", 1000)
     num_records = 21  # a last chunk of one, and a padded last batch

@@ -174,6 +174,7 @@ def long_run(records_file, model_dir, one_layer_config_file):
     return pretraining_flags(records_file, model_dir, bert_config_file=one_layer_config_file, **flags)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("killed", [0, *endurance(1)])
 def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     long_run, tmp_path, forked_python, killed
@@ -225,6 +226,7 @@ def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
     assert "Fatal" not in run.log
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), *endurance((signal.SIGINT, "Ctrl-C", 130))]
 )
@@ -256,6 +258,7 @@ def test_workers_must_agree(long_run, tmp_path, forked_python, flag, message):
     assert not list((tmp_path / "0").glob(".workers*"))
 
 
+@pytest.mark.endurance
 def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
     command = script_command("run_pretraining.py", {**long_run, "output_dir": tmp_path / "out"})
     first, *others = start_workers(command, tmp_path, count=2)
@@ -273,6 +276,7 @@ def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
         first.kill()
 
 
+@pytest.mark.endurance
 def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path, forked_python):
     trained = run_script("run_pretraining.py", **{**long_run, "num_train_steps": 1, "output_dir": tmp_path / "out"})
     assert trained.code == 0, trained

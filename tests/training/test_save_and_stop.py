@@ -53,6 +53,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.endurance
 def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     for _ in range(2):
@@ -81,6 +82,7 @@ def test_sigusr1_saves_and_training_continues(whole, tmp_path):
     assert signal.getsignal(signal.SIGUSR1) == previous
 
 
+@pytest.mark.endurance
 def test_a_step_that_is_not_finite_stops_training_by_default(tmp_path):
     with pytest.raises(
         UserError, match=r"loss nan and gradient norm nan at step 6; the last good .*ckpt-3; try .*skip"
@@ -89,6 +91,7 @@ def test_a_step_that_is_not_finite_stops_training_by_default(tmp_path):
     assert saved_steps(tmp_path) == [0, 3]
 
 
+@pytest.mark.endurance
 def test_skipped_steps_change_nothing_and_are_counted(tmp_path, caplog):
     assert train(tmp_path, with_bad_batches, nan_policy="skip", save_checkpoints_steps=1)
     for bad in BAD:
@@ -99,6 +102,7 @@ def test_skipped_steps_change_nothing_and_are_counted(tmp_path, caplog):
     assert "step 8: skipped 2 of the 4 steps since the last line, whose gradients were not finite" in caplog.text
 
 
+@pytest.mark.endurance
 def test_a_run_that_was_stopped_skips_the_same_steps(tmp_path):
     assert train(tmp_path / "whole", with_bad_batches, nan_policy="skip")
     shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
@@ -140,6 +144,7 @@ def test_callbacks_see_the_lines_of_the_log_and_the_optimizer(tmp_path):
     assert events == ["begin", 0, ("step", 4), 1, ("step", 8), 2, ("step", 10), 3, 0.999]
 
 
+@pytest.mark.endurance
 def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
     stopping = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=1)  # the loss falls
     assert train(tmp_path, callbacks=[stopping])
@@ -148,6 +153,7 @@ def test_a_callback_ends_training_with_a_checkpoint(tmp_path):
     assert saved_steps(tmp_path)[-1] == 14
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("changes", "seconds_to_save", "saved"),
     [

@@ -93,7 +93,7 @@ def test_every_layer_and_every_part_of_a_step_drops_out_by_itself(model_dir, gol
     assert not set(seeds(other, 1)) & set(seeds(steps, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(("dtype", "num_parts"), [*endurance(("mixed_bfloat16", 1)), ("mixed_float16", 3)])
 def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
     model, steps = make_steps(model_dir, golden, dtype=dtype, num_parts=num_parts)

@@ -57,7 +57,7 @@ def with_masked_loss(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pretraining", WIDEST[-1], *endurance(*WIDEST[:-1])])
+@pytest.mark.parametrize("name", ["pretraining", *endurance(*WIDEST)])
 def test_padding_left_out_changes_neither_losses_nor_gradients(name, one_layer):
     batch = batch_of(name)
     expected, sums, _ = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)
@@ -70,7 +70,7 @@ def test_padding_left_out_changes_neither_losses_nor_gradients(name, one_layer):
 
 
 # A stand-in for a TPU, which compiles everything for fixed shapes: the same compiler on the CPU.
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -126,7 +126,7 @@ def all_gradients(name):
     return gradients(TASKS[name](PLAIN), batch_of(name))[0]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("task_name", "options", "name"),
     [

@@ -124,6 +124,7 @@ def test_lines_are_drawn_where_attention_is(opened, view):
     np.testing.assert_allclose(shown, np.sqrt(view.attention[0, 0, 3]), atol=0.1)
 
 
+@pytest.mark.endurance
 def test_predictions_stand_beside_and_follow_the_token(opened, view):
     rows = opened.page.locator("#predictions tr")
     assert rows.count() == sum(guesses is not None for guesses in view.predictions)
@@ -167,6 +168,7 @@ def test_attributions_are_shown_by_method_and_unit(browser, tmp_path, view):
     plain.close()
 
 
+@pytest.mark.endurance
 def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp_path, view):
     light, dark = "rgb(247, 248, 250)", "rgb(20, 23, 28)"
     text = page(view, layer=0, head=0, merges_words=False)
@@ -180,7 +182,7 @@ def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp
         opened.close()
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", [HOSTILE[0], *endurance(*HOSTILE[1:])])
 def test_a_hostile_text_is_text(browser, tmp_path, text):
     view = make_view(word=text, notes=[text], guess=text)
     opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False))
@@ -194,12 +196,14 @@ def test_a_hostile_text_is_text(browser, tmp_path, text):
     opened.close()
 
 
+@pytest.mark.endurance
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
     opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False))
     opened.page.set_viewport_size({"width": 360, "height": 700})
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(("num_words", "length"), [(94, 128), *endurance((379, 508))])
 def test_the_page_of_144_heads_opens(browser, tmp_path, num_words, length):
     view = make_view(num_layers=12, num_heads=12, num_words=num_words)

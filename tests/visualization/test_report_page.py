@@ -5,6 +5,7 @@ import pytest
 from official_bert.visualization.report_page import Matrix, Mistake, Mistakes, Part, Table, Text, report_page
 from tests.attention_views import HOSTILE
 from tests.browser_fixtures import OpenedPage
+from tests.conftest import endurance
 from tests.visualization.report_sections import HEBREW, KOREAN, largest_sections, made_sections
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -78,7 +79,7 @@ def test_a_text_without_marks_is_folded_at_its_end_and_no_character_is_cut_in_tw
     opened.close()
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "\u202e turned \u2067"])
+@pytest.mark.parametrize("text", [HOSTILE[0], *endurance(*HOSTILE[1:], "\u202e turned \u2067")])
 def test_a_hostile_text_is_text(browser, tmp_path, text):
     opened = Opened(browser, tmp_path / "report.html", report_page(text, made_sections(text)))
     assert opened.texts("h1") == [text]
@@ -99,6 +100,7 @@ def test_a_script_from_right_to_left_runs_so(browser, tmp_path):
     opened.close()
 
 
+@pytest.mark.endurance
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path):
     sections = made_sections("a" * 300)
     sections[1] = Matrix(title="Confusion", names=["label" * 9] * 30, counts=[[12_345] * 30] * 30)
@@ -114,8 +116,10 @@ NUM_LINES = """(cell) => {
 }"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("kinds", ["Matrix Table Reliability Bars", "Table Reliability Bars", "Scatter Table Bars"])
+@pytest.mark.parametrize("width", [390, *endurance(1280)])
+@pytest.mark.parametrize(
+    "kinds", ["Scatter Table Bars", *endurance("Matrix Table Reliability Bars", "Table Reliability Bars")]
+)
 def test_words_are_whole_and_sections_leave_no_gap(browser, tmp_path, kinds, width):
     labels, columns = ["contradiction", "entailment", "neutral"], ["gold", "predicted", "precision", "recall", "F1"]
     made = {type(section).__name__: section for section in made_sections()}
@@ -133,6 +137,7 @@ def test_words_are_whole_and_sections_leave_no_gap(browser, tmp_path, kinds, wid
     opened.close()
 
 
+@pytest.mark.endurance
 def test_the_largest_page_opens(browser, tmp_path):
     path = tmp_path / "report.html"
     opened = Opened(browser, path, report_page("made", largest_sections()))

@@ -234,7 +234,7 @@ def test_records_of_the_order_of_sentences(make, corpus_file, vocab_file, caplog
             assert places[0] < places[1]
 
 
-@pytest.mark.parametrize("sampling", ["serial", pytest.param("sharded", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampling", ["serial", pytest.param("sharded", marks=pytest.mark.endurance)])
 def test_ngrams_are_masked_in_records(make, sampling):
     shares = []
     for max_ngram_length in (1, 3):

@@ -70,7 +70,7 @@ def assert_filled(found, expected):
         assert [found.probability for found in candidates] == pytest.approx([p for _, p in wanted], abs=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_path):
     flags = {
         **one_layer_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
@@ -94,7 +94,7 @@ def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_pa
         assert all(candidate == ("", 0) for mask in found[len(filled[row]) :] for candidate in mask)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_file, tmp_path):
     vocab_file, records = one_layer_model["vocab_file"], tmp_path / "records"
     flags = {**one_layer_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path / "out")}
@@ -132,7 +132,7 @@ def test_probabilities_are_over_the_whole_vocabulary(one_layer_model, tokenizer)
         assert sum(probabilities) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, tokenizer, monkeypatch):
     bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
     model = load_model(bert_config, one_layer_model["init_checkpoint"])
@@ -171,7 +171,7 @@ def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):
     assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_text_that_just_fits_is_not_cut(flags, plain, capsys):
     text = "the " * 60 + "[MASK] ."
     assert len(plain.encode(text)) == 64

@@ -67,7 +67,7 @@ def test_shards_have_the_same_records(make, corpus, many_parts, tmp_path):
     assert not list(tmp_path.glob("*.work"))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
     flags = {"dupe_factor": 20, "max_seq_length": 40}
     of_serial = read_records(make(corpus, "serial", sampling="serial", **flags))

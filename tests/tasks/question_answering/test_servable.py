@@ -154,9 +154,8 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
 @pytest.mark.parametrize(
     ("lengths", "version_2"),
     [
-        (tuple(LENGTHS.values()), False),
         ((64, 24, 16), True),
-        *endurance(((40, 30, 5), False), ((64, 1, 20), True)),
+        *endurance((tuple(LENGTHS.values()), False), ((40, 30, 5), False), ((64, 1, 20), True)),
     ],
 )
 def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, lengths, version_2):
@@ -202,7 +201,7 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
     assert max(num_wordpieces) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("settings", [UNCASED, PRESPLIT])
 def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, settings):
     if settings == UNCASED:
@@ -240,7 +239,7 @@ def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_short_text_is_not_padded(chooser, ask_chooser):
     chooser.choose({"town": 5.0}, {"town": 5.0})
     ask_chooser(("where?", "in the town"))
@@ -254,7 +253,7 @@ def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
     assert ask_chooser(("what?", context))[0].text == "rain"
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("version_2", [False, True])
 def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_chooser, config, tokenizer, version_2):
     chooser.choose({"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
@@ -296,7 +295,7 @@ def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, choo
     assert plain(("", CONTEXTS[0]))[0].text
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(chooser, config, vocab_file, monkeypatch):
     tokenizer = FullTokenizer(vocab_file)  # with a graph of its own
     for module in (graph_operations, servable_module):

@@ -117,7 +117,7 @@ def test_the_regularizer_and_the_dot_products_of_sparse_vectors():
     assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_weight_of_a_regularizer_rises_quadratically():
     task = SentenceEncoderTask(
         CONFIG, example_schema(LENGTH, K, 50, 2), Objective("triplet", {"margin": 1.0}, regularizer_weights=(1.0, 0.0)),
@@ -174,7 +174,7 @@ def trained(strategy=None, num_parts=1):
     return history["loss"], history["gradient_norm"], [np.asarray(weight) for weight in model.trainable_weights]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_two_devices_with_gradient_accumulation_match_one_device(two_devices):
     """Each example is compared with the whole batch, across devices and accumulated parts."""
     losses, norms, weights = trained()

@@ -56,6 +56,7 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.endurance
 def test_vectors_equal_those_of_the_text_encoder(encoder, tokenizer):
     model = SentenceModel(encoder)
     texts = [PREFIX + text for text in AWKWARD_TEXTS]  # one text is longer than the limit
@@ -89,6 +90,7 @@ def test_sizes_and_types(model, tokenizer, encoder):
         servable_of(model, tokenizer, size=14)
 
 
+@pytest.mark.endurance
 def test_an_export_gives_what_the_model_does(model, tokenizer, tmp_path):
     servable = servable_of(model, tokenizer, prompts=Prompts({}, PREFIX), vector_types=("int8", "binary"))
     expected = servable.answer(text=tf.constant(AWKWARD_TEXTS))

@@ -44,7 +44,7 @@ def test_the_best_sequences_that_follow_the_rules_are_found(tags, scheme):
     assert num_breaks > 0  # tag by tag, rules would be broken
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_long_and_short_sentences_are_not_padded_to_one_length(monkeypatch):
     rng, sizes = np.random.default_rng(2), []
     lengths = rng.permutation([*[1] * 90, *rng.integers(0, 30, 20), 300])

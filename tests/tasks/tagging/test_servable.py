@@ -111,7 +111,7 @@ def table_of(sentences):
 EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, *endurance(24)])
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @EVERY_LENGTH
 def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab_file, max_seq_length):
     rng = random.Random(max_seq_length)
@@ -195,7 +195,7 @@ def asked_eagerly(servable):
     return graph_predictor(servable)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("tags", [*TAG_SETS, *endurance(*((tags,) for tags in MORE_TAG_SETS))], ids=" ".join)
 def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
@@ -264,7 +264,7 @@ def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenize
     assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "texts", [[], [""], [" \t\n"], ["", " ", ""], [b"\xff"], ["", "the", " "]], ids=lambda texts: repr(texts)
 )
@@ -293,7 +293,7 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for
     assert found["words"].numpy()[0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(config, vocab_file, monkeypatch):
     tokenizer = FullTokenizer(vocab_file)  # with a graph of its own
     for module in (graph_operations, servable_module):
@@ -323,7 +323,7 @@ def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(con
             functions[name](**{key: tf.constant(values) for key, values in inputs.items()})
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_sentences_that_are_split_get_the_same_tags(signatures_for):
     rng = random.Random(8)
     functions = signatures_for(5)
@@ -354,7 +354,7 @@ def test_sentences_that_are_split_get_the_same_tags(signatures_for):
             assert kept.tolist() == tables["tags"].numpy()[row, : len(words)].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 2)])
 def test_tables_without_words(signatures_for, shape):
     outputs = signatures_for(5)["words"](words=tf.fill(shape, ""))

@@ -67,7 +67,7 @@ def test_json_lines_are_those_of_the_reference(golden_lines):
         assert values == [round(value, 6) for value in values]
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_all_formats_hold_the_same_vectors(extract, golden_lines):
     expected = [token_vectors(line) for line in json_lines(golden_lines)]
     with np.load(extract(output_format="npz")) as arrays:

@@ -128,7 +128,7 @@ def of_run(folder):
 TEXT = "the [MASK] town was [MASK] ."
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_the_generator_fills_masks_in_a_run_an_export_and_a_hugging_face_folder(run, flags, corpus_file, tmp_path):
     results = read_results(str(run / "eval_results.txt"))
     assert 0 < results["replaced_token_accuracy"] <= 1 < results["masked_lm_loss"]

@@ -173,7 +173,7 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
     assert any("reusing the vectors" in line for line in logged)
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):
     long = " ".join(["the town woke"] * 30)
     (tmp_path / "candidates.txt").write_text(f"{long} twice\n{long} harbour\nMarta\n")

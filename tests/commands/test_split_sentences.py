@@ -116,7 +116,6 @@ def test_every_format_gives_the_same(split, inputs, part_bytes, monkeypatch):
         assert split(path, **flags) == _EXPECTED, path
 
 
-@pytest.mark.endurance
 def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp_path):
     monkeypatch.setattr(corpus_files, "PART_BYTES", 20)
     paths = [path for path, flags in inputs if not flags]
@@ -125,7 +124,6 @@ def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp
     assert (tmp_path / "three").read_bytes() == (tmp_path / "one").read_bytes()
 
 
-@pytest.mark.endurance
 def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     for number, document in enumerate(_DOCUMENTS):
@@ -162,7 +160,6 @@ def test_output_that_ends_in_gz_is_compressed(split, tmp_path):
     assert (tmp_path / "out.txt.gz").read_bytes() == first
 
 
-@pytest.mark.endurance
 def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
     text = as_jsonl([[["The harbour woke before the town.", "Nobody saw it."], ["It rained."]]] * 5)
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(text.encode()))

@@ -54,7 +54,7 @@ def test_nearly_all_of_the_nearest_are_found_and_their_similarities_are_exact(ve
     np.testing.assert_array_equal(rows, exact_rows)
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, tmp_path, monkeypatch):
     reasons, path = [], tmp_path / "graph.faiss"
     monkeypatch.setattr("absl.logging.info", lambda text, *values: reasons.append(text % values))

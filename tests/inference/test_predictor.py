@@ -50,7 +50,7 @@ def test_predictions_from_python(reviews, version, monkeypatch):
             predict(["a", wrong])
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_texts_of_similar_length_are_predicted_together_within_the_limit(version, monkeypatch):
     predict = Predictor(version)
     texts = [("the town " * number, "") for number in (30, 1, 2, 1, 30, 2)]

@@ -411,7 +411,6 @@ def test_pooling_leaves_the_prompt_out(tmp_path, head_of):
     assert np.abs(Predictor(folder).embed(texts) - expected).max() > 0.01
 
 
-@pytest.mark.endurance
 def test_vectors_are_truncated_as_the_folder_says(folder, head_of):
     whole = head_of(folder).fingerprint
     edit(folder / SETTINGS, "truncate_dim", 3)
@@ -498,7 +497,6 @@ def test_weights_of_wrong_shapes_are_errors(folder, head_of):
             _ = head_of(folder).model
 
 
-@pytest.mark.endurance
 def test_mining_uses_the_prompts_of_the_folder(folder, tmp_path, monkeypatch):
     prompts = {"query": "Find: ", "document": "Text: "}
     settings = {"prompts": prompts, "default_prompt_name": "query"}

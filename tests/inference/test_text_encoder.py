@@ -94,7 +94,6 @@ def test_several_poolings_are_concatenated(unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
 
 
-@pytest.mark.endurance
 def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file):
     config = BertConfig.from_json_file(one_layer_config_file)
     encoder = TextEncoder(BertEncoder(dataclasses.replace(config, num_hidden_layers=4)), tokenizer)
@@ -179,7 +178,6 @@ def test_windows_do_not_change_short_texts(unpadded, tokenizer):
         np.testing.assert_array_equal(found.vectors, other.vectors)
 
 
-@pytest.mark.endurance
 def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     num_read = 0
 

@@ -135,7 +135,7 @@ def test_an_interruption_ends_in_one_line(settings, seconds, output):
     assert end_of(process) == (130, output, "bake.py: error: interrupted\n")
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_a_second_interruption_of_training_ends_at_once():
     process = bake(
         run=f"""

@@ -159,7 +159,7 @@ def test_clients_that_leave_are_at_most_a_line_of_the_log(server):
     assert len(server.log.splitlines()) <= num_lines + 2
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_the_size_of_requests_is_limited(server):
     text = "a" * (1 << 26)
     status, answer = server.predict({"inputs": text})

@@ -176,7 +176,6 @@ def test_words_begin_where_albert_says(tokenizer, token, continues):
     assert tokenizer.vocabulary.continues_word(token) is continues
 
 
-@pytest.mark.endurance
 def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than_u0020():
     for code in (*range(0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)):  # the others are not decomposed
         for part in decompose(chr(code)):

@@ -27,7 +27,7 @@ def weights(trainer):
     return np.concatenate([np.asarray(variable).ravel() for variable in trainer.model.trainable_variables])
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_the_seed_decides_the_random_weights(model_dir):
     first, again, other = (weights(make_trainer(model_dir, seed=seed)[1]) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)

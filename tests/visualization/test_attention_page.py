@@ -124,7 +124,6 @@ def test_lines_are_drawn_where_attention_is(opened, view):
     np.testing.assert_allclose(shown, np.sqrt(view.attention[0, 0, 3]), atol=0.1)
 
 
-@pytest.mark.endurance
 def test_predictions_stand_beside_and_follow_the_token(opened, view):
     rows = opened.page.locator("#predictions tr")
     assert rows.count() == sum(guesses is not None for guesses in view.predictions)
@@ -196,7 +195,6 @@ def test_a_hostile_text_is_text(browser, tmp_path, text):
     opened.close()
 
 
-@pytest.mark.endurance
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
     opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False))
     opened.page.set_viewport_size({"width": 360, "height": 700})

@@ -100,7 +100,6 @@ def test_a_script_from_right_to_left_runs_so(browser, tmp_path):
     opened.close()
 
 
-@pytest.mark.endurance
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path):
     sections = made_sections("a" * 300)
     sections[1] = Matrix(title="Confusion", names=["label" * 9] * 30, counts=[[12_345] * 30] * 30)

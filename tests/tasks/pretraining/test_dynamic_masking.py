@@ -93,7 +93,6 @@ def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, n
     assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])
 
 
-@pytest.mark.endurance
 def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(training):
     small, large = training(12, batch_size=4), training(3, batch_size=16)
     joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}
@@ -142,7 +141,6 @@ def test_each_visit_and_each_seed_has_masks_of_its_own(training):
     assert not np.array_equal(first[0]["masked_lm_positions"], second[0]["masked_lm_positions"])
 
 
-@pytest.mark.endurance
 def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_training(make):
     records = make()
     whole = evaluation(records)

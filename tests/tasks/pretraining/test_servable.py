@@ -171,7 +171,7 @@ def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):
     assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 def test_a_text_that_just_fits_is_not_cut(flags, plain, capsys):
     text = "the " * 60 + "[MASK] ."
     assert len(plain.encode(text)) == 64

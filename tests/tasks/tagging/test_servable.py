@@ -264,7 +264,7 @@ def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenize
     assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "texts", [[], [""], [" \t\n"], ["", " ", ""], [b"\xff"], ["", "the", " "]], ids=lambda texts: repr(texts)
 )
@@ -354,7 +354,7 @@ def test_sentences_that_are_split_get_the_same_tags(signatures_for):
             assert kept.tolist() == tables["tags"].numpy()[row, : len(words)].tolist()
 
 
-@pytest.mark.endurance
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 2)])
 def test_tables_without_words(signatures_for, shape):
     outputs = signatures_for(5)["words"](words=tf.fill(shape, ""))

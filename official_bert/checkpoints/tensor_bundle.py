@@ -116,7 +116,7 @@ class TensorBundle:
 
 def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a table, in order."""
-    footer, end, num_key_bytes, last = content[-_FOOTER_BYTES:], 0, 0, None
+    footer, num_key_bytes, last = content[-_FOOTER_BYTES:], 0, None
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("it has no index of a checkpoint in TensorFlow's V2 format")
     *of_metadata, position = _place(footer, 0)
@@ -127,9 +127,6 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     for end_key, place in _rows(_block(content, *of_index)):
         offset, size, _ = _place(place, 0)
         num_key_bytes += len(end_key)
-        if offset < end:
-            raise IndexError("blocks overlap")
-        end = offset + size
         for key, value in _rows(_block(content, offset, size)):
             num_key_bytes += len(key)
             if num_key_bytes > _MAX_BYTES or (last is not None and key <= last):

@@ -143,6 +143,35 @@ def test_classifier_flags_in_their_place_are_accepted():
     ClassifierConfig(**CLASSIFIER, **windows, do_eval=True, max_windows=2, num_train_epochs=0.0)
 
 
+_OF_MODEL = "bert_config_file init_checkpoint"
+REQUIRED = {  # by command, besides vocabularies and records, which others replace
+    "beam_predict": "input_file model_dir output_file", "beam_pretraining_data": "input_file output_file",
+    "build_vocab": "input_file vocab_file", "convert_hf_checkpoint": "output_dir",
+    "create_pretraining_data": "input_file output_file", "edit_checkpoint": "init_checkpoint output_dir",
+    "export": "export_dir model_dir", "export_embeddings": f"{_OF_MODEL} export_dir",
+    "extract_features": f"{_OF_MODEL} input_file output_file", "fill_mask": f"{_OF_MODEL} text",
+    "mine_hard_negatives": f"{_OF_MODEL} output_file pairs_file", "predict": "input_file model_dir",
+    "run_classifier": "bert_config_file data_dir output_dir task_name",
+    "run_multiple_choice": "bert_config_file data_dir output_dir", "run_ner": "bert_config_file output_dir",
+    "run_pretraining": "bert_config_file output_dir", "run_sentence_encoder": "bert_config_file data_dir output_dir",
+    "run_squad": "bert_config_file output_dir", "score_answers": "predictions_file squad_file",
+    "score_sentences": f"{_OF_MODEL} input_file output_file", "sentence_similarity": _OF_MODEL, "serve": "export_dir",
+    "split_sentences": "input_file output_file", "sweep": "command output_dir",
+    "view_attention": f"{_OF_MODEL} output_file text",
+}  # fmt: skip
+
+
+def test_commands_require_what_they_cannot_do_without():
+    for name, command in all_commands().items():
+        required = {f.name: f.metadata["required"] for f in dataclasses.fields(command.config_class)}
+        expected = dict.fromkeys(REQUIRED.get(name, "").split(), True)
+        if name == "run_pretraining":
+            expected["input_file"] = "do_export"
+        elif "bert_config_file" in expected or name.endswith("pretraining_data"):
+            expected["vocab_file"] = "spm_model_file"
+        assert {name: value for name, value in required.items() if value} == expected, name
+
+
 # Flags that scripts need in addition to the required ones.
 SMALLEST = {
     "create_pretraining_data": DATA, "beam_pretraining_data": DATA, "run_pretraining": {"do_train": True},

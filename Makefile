@@ -47,9 +47,9 @@ test: install
 test-slow: install
 	$(BIN)/python -m pytest -m "slow and not endurance"
 
-# What the other tests check, again with other settings, programs or random numbers, and minutes of load.
+# What the other tests reach, again with other settings, formats, programs or random numbers, and minutes of load.
 test-endurance: install
-	$(BIN)/python -m pytest -m endurance
+	$(BIN)/python -m pytest -m endurance $(TESTS)
 
 # Kills, signals, damaged files and minutes of load: the long tests of docs/reliability.md.
 faults: install

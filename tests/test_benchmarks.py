@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.conftest import ROOT, endurance, run_script
+from tests.conftest import ROOT, run_script
 
 FOLDER = ROOT / "benchmarks"
 TEXT = ("--text", "{folder}/text.txt", "--vocab_file", str(ROOT / "vocab" / "demo_uncased.txt"))
@@ -44,10 +44,6 @@ RUNS = {
         ("sentence_transformers", "datasets"), "",
     ),
 }  # fmt: skip
-OF_MINUTES = {
-    "few_labels", "gpu_training_step", "gpu_pretraining", "memory", "real_sizes", "roofline", "serving_load",
-    "start_up", "training_step",
-}  # fmt: skip
 ELSEWHERE = {"common", "answer_alignment", "summary"}  # test_many_scripts.py, test_docs.py
 
 
@@ -84,7 +80,7 @@ def places(tmp_path_factory, version, corpus_file, vocab_file, files_of_model):
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("script", [*sorted(RUNS.keys() - OF_MINUTES), *endurance(*sorted(OF_MINUTES))])
+@pytest.mark.parametrize("script", sorted(RUNS))
 def test_runs(script, places, monkeypatch, forked_children):
     arguments, packages, beginning = RUNS[script]
     for package in packages:

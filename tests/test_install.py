@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from official_bert.support.files import KILL_AT_VARIABLE
 from tests import warm_start
-from tests.conftest import ROOT, Result, assert_fails, endurance, script_command, script_environment
+from tests.conftest import ROOT, Result, assert_fails, script_command, script_environment
 
 pytestmark = pytest.mark.slow
 LINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
@@ -45,7 +45,10 @@ def registry():
     ("system", "python"),
     [
         ("win32", "3.13"),
-        *endurance(("linux on Arm", "3.13"), ("linux", "3.11"), ("win32", "3.12"), ("darwin", "3.11")),
+        ("linux on Arm", "3.13"),
+        ("linux", "3.11"),
+        ("win32", "3.12"),
+        ("darwin", "3.11"),
     ],
 )
 def test_the_requirements_have_wheels(system, python, registry, tmp_path):

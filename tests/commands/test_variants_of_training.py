@@ -16,7 +16,7 @@ from official_bert.support.errors import UserError
 from official_bert.training.devices import _of_cpu, _of_gpus, dtype_policy
 from official_bert.training.run_folder import read_results
 from tests.commands.conftest import arrays_of, assert_same_arrays, json_lines
-from tests.conftest import UNMASKED_RECORDS, assert_fails, assert_refused, endurance, prints_error, run_cold, run_here
+from tests.conftest import UNMASKED_RECORDS, assert_fails, assert_refused, prints_error, run_cold, run_here
 from tests.exports import assert_same
 from tests.training.short_runs import pretraining_flags, runs_of_all_tasks
 
@@ -47,7 +47,7 @@ def plain_results(settings, tmp_path_factory):
     [
         ({"unpad": True, "gradient_checkpointing": True}, 1e-3),
         # It draws other random numbers for the dropout of the head; its steps are in test_variants_of_the_step.py.
-        *endurance(({"use_xla": True}, 0.05)),
+        ({"use_xla": True}, 0.05),
     ],
     ids=lambda options: "-".join(options) if isinstance(options, dict) else "",
 )
@@ -80,7 +80,7 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("precision", ["bfloat16", *endurance("float16")])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
     scores = run(settings, tmp_path, num_train_epochs=2.0, mixed_precision=precision)
     reader = CheckpointReader(str(tmp_path / "model.ckpt-12"))
@@ -219,7 +219,7 @@ def test_fine_tuning_with_batches_of_tokens_uses_each_example_once_and_resumes_i
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(("task", "changes"), [("classification", {}), *endurance(("tagging", {"head": "crf"}))])
+@pytest.mark.parametrize(("task", "changes"), [("classification", {}), ("tagging", {"head": "crf"})])
 def test_a_run_on_jax_leaves_what_one_on_tensorflow_does(settings, records_file, tmp_path, monkeypatch, task, changes):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiles faster
     model = {name: settings[name] for name in ("bert_config_file", "init_checkpoint")}

@@ -23,7 +23,7 @@ from official_bert.tasks.sentence_encoder.head import find_head
 from official_bert.tokenization.hf_tokenizer import KOBERT_FILE, template_of
 from official_bert.training.run_folder import read_labels
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights
-from tests.conftest import GOLDEN, ROOT, endurance, run_here, run_script, slow
+from tests.conftest import GOLDEN, ROOT, run_here, run_script, slow
 from tests.tokenization.bpe_models import modernbert_json
 from tests.tokenization.sentencepiece_models import FAIRSEQ, write_model
 from tests.training.short_runs import runs_of_all_tasks
@@ -187,9 +187,7 @@ _NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
     ("name", "task"),
     [
         ("microsoft/deberta-v3-base", "tagging"), ("answerdotai/ModernBERT-base", "question answering"),
-        *endurance(
-            ("microsoft/deberta-v3-base", "question answering"), ("answerdotai/ModernBERT-base", "tagging"),
-        ),
+        ("microsoft/deberta-v3-base", "question answering"), ("answerdotai/ModernBERT-base", "tagging"),
     ],
 )  # fmt: skip
 def test_tags_and_answers_are_learnt_from_a_folder(name, task, vocabularies, tmp_path):

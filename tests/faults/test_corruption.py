@@ -162,7 +162,6 @@ def is_refused(found):
     return isinstance(found, str)
 
 
-@pytest.mark.endurance
 @pytest.mark.parametrize("seed", [1, *endurance(*range(2, 7))])
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):

@@ -15,7 +15,6 @@ from official_bert.options.groups import BatchingSettings
 from official_bert.serving import batching, text_answers
 from official_bert.serving.batching import QueueFullError, TooManyBytesError
 from official_bert.serving.served_model import ServedModel
-from tests.conftest import endurance
 from tests.exports import LABELS, TOLERANCE
 from tests.serving.server_process import Server
 from tests.serving.tiny_exports import PROMPTS
@@ -461,7 +460,8 @@ QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30
     [
         (3, ("entailment", "not_entailment"), 0, 3, "Identity"),
         (5, (), None, 1, "Sigmoid"),
-        *endurance((2, ("0", "1"), 1, 1, "Identity"), (4, (), None, 1, "Identity")),
+        (2, ("0", "1"), 1, 1, "Identity"),
+        (4, (), None, 1, "Identity"),
     ],
 )
 def test_ranking_by_a_classifier_of_pairs(
@@ -544,7 +544,7 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("max_windows", [3, *endurance(1)])
+@pytest.mark.parametrize("max_windows", [3, 1])
 def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
     number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
     server.wait_for_version(str(number))

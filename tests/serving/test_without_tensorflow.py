@@ -110,7 +110,7 @@ COMMANDS = [
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("export_format", ["onnx", *endurance("tflite")])
+@pytest.mark.parametrize("export_format", ["onnx", "tflite"])
 def test_commands_answer_as_with_the_model(tmp_path, export_format):
     models = {name: GOLDEN / "sentence_transformers" / name for name in ("dense", "splade")}
     for name, folder in models.items():

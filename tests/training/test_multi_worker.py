@@ -175,7 +175,7 @@ def long_run(records_file, model_dir, one_layer_config_file):
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("killed", [0, *endurance(1)])
+@pytest.mark.parametrize("killed", [0, 1])
 def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     long_run, tmp_path, forked_python, killed
 ):
@@ -227,9 +227,7 @@ def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), *endurance((signal.SIGINT, "Ctrl-C", 130))]
-)
+@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
 def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python, number, name, code):
     run = Launched(forked_python, {**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
     run.read_until("step 10:")

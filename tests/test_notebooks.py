@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.conftest import ROOT, endurance, slow
+from tests.conftest import ROOT, endurance
 from tests.pages import compare
 
 FOLDER = ROOT / "notebooks"
@@ -137,7 +137,7 @@ def forked_kernel(tmp_path, monkeypatch, forked_python, forked_children):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", [*slow(NAMES[2]), *endurance(*NAMES[:2], NAMES[3])])
+@pytest.mark.parametrize("name", endurance(*NAMES))
 def test_a_notebook_runs_and_prints_what_is_stored(name, folders, forked_kernel):
     for package in ("nbclient", "ipykernel", "matplotlib", "uvicorn"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')

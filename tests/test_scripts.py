@@ -55,7 +55,7 @@ def assert_lists_the_flags(text, script):
     assert ("\nrequired:\n" in text) == bool(required_flags(script))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_help_of_every_command_lists_its_flags(tmp_path):
     names = list(all_commands())
     run_program(HELP_OF_ALL, tmp_path, *names)

@@ -181,7 +181,7 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("problem", [*endurance("single_label"), "multi_label", "regression"])
+@pytest.mark.parametrize("problem", ["multi_label", *endurance("single_label", "regression")])
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
     settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
@@ -221,7 +221,7 @@ def test_a_ranking_needs_a_relevant_text(settings, tmp_path):
         run(settings, do_train=True, do_eval=True)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_classes_of_unequal_size_can_count_the_same(settings, tmp_path):
     """With balanced weights, the probability is a half; without, it would be a tenth."""
     write_rows(tmp_path / "train.tsv", ("sentence", "label"), [("the town", int(i % 10 == 0)) for i in range(160)])

@@ -186,7 +186,7 @@ def of_characters(words, tags):
     return "\n".join([f"## klue-ner\t{' '.join(words)}.", *lines, ".\tO", "\n"])
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("head", ["linear", *endurance("crf")])
 def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, head):
     for split, sentences in corpus.items():
@@ -247,7 +247,7 @@ def test_tags_that_follow_the_rules_need_no_training(settings, corpus, tmp_path)
     assert [sentence.tags for sentence in tagged] == decoded
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_crf_is_trained_and_decoded(settings, corpus):
     """A town is a place only after a place; transitions in an export are tested above."""
     crf = {**settings, "head": "crf"}

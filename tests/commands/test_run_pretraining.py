@@ -158,7 +158,7 @@ def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags,
     assert [line["learning_rate"] for line in lines] == pytest.approx([1e-3, 0.0], abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model_dir, vocab_file, caplog):
     initial = str(model_dir / "bert_model.ckpt")
     changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}

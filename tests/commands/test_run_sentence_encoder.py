@@ -122,7 +122,7 @@ def test_a_sparse_encoder_is_trained_and_read_by_others(settings, tmp_path, data
     assert settings["model_type"] == "SparseEncoder"  # without it, sentence-transformers cannot load the folder
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_order_of_scored_pairs_is_learned(settings):
     columns = {"text_columns": "a,b", "score_columns": "score", "max_score": 4.0, **files("scored")}
     run(settings, **columns, do_train=True, do_eval=True, num_train_epochs=4.0)

@@ -25,7 +25,7 @@ def _first(text, _):
     return text
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_the_ids_are_those_of_the_tokenizer(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     length = {"max_seq_length": 16}

@@ -268,7 +268,7 @@ def test_evaluation_in_numpy_has_the_same_batches(text_paths, options, numbers_r
 
 
 # Bytes for three batches of records, for one, and for less than one record.
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("num_fitting", "lengths"),
     [(12, LENGTHS), (0.5, LENGTHS), (4, LENGTHS), (0.5, None)],

@@ -168,7 +168,7 @@ def test_a_published_model_loads(name, vocabularies, tmp_path):
 PROGRAMS = re.findall(r"^# (\S+).*\n((?:(?!#|```).+\n)+)", (ROOT / "docs" / "models.md").read_text(), re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[title for title, _ in PROGRAMS])
 def test_the_programs_of_the_page_run(program, vocabularies, tmp_path, monkeypatch, capsys):
     (name,) = re.findall(r'Predictor\("(.+?)"\)', program)

@@ -30,7 +30,7 @@ def predictor(folder):
     return Predictor(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_vectors_are_those_of_each_text_alone(folder, predictor):
     encoder, tokenizer = BertEncoder.from_checkpoint(folder), FullTokenizer.from_folder(folder)
     outputs = []

@@ -192,7 +192,7 @@ def test_wrong_inputs_are_named(batch):
         assert "Arguments received" not in str(caught.value)  # of Keras
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_wrong_ids_are_named_by_the_methods_of_keras(labels):
     model = ClassificationModel(BertEncoder(CONFIG), num_outputs=CLASSES)
     model.compile("sgd", LOGITS_LOSS)
@@ -251,7 +251,7 @@ def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, label
     np.testing.assert_allclose(clone.predict(arrays, verbose=0), expected, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     import tensorflow as tf
 

@@ -130,7 +130,7 @@ def twelve_small_steps(optimizer_class):
     return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit(optimizer_class))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_saved_model_continues_training_exactly(optimizer_class, twelve_small_steps, tmp_path):
     model = fitted(small_model(), optimizer=optimizer_for_fit(optimizer_class))
     model.save(tmp_path / "half.keras")

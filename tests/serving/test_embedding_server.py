@@ -121,6 +121,7 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
     assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
 
 
+@pytest.mark.endurance
 def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
     folder = tmp_path / "sparse"
     options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}

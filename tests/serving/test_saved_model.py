@@ -116,6 +116,7 @@ def replay(path, signatures):
         yield request, inputs, signature(**inputs)
 
 
+@pytest.mark.endurance
 def test_the_warmup_requests_can_be_answered(version, signatures):
     path = os.path.join(version, "assets.extra", "tf_serving_warmup_requests")
     seen, lengths = {}, set()

@@ -411,7 +411,7 @@ def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_di
     served.close()
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_version_that_is_copied_slowly_is_served_when_it_is_complete(export_dir, write_export, tmp_path, caplog):
     folder, made = tmp_path / "export", pathlib.Path(write_export(tmp_path / "made", seed=2))
     shutil.copytree(pathlib.Path(export_dir) / "1", folder / "1")

@@ -75,6 +75,7 @@ def percentages(names, probabilities):
     return [(name, f"{100 * probability:.1f}%") for name, probability in zip(names, probabilities, strict=True)]
 
 
+@pytest.mark.endurance
 def test_the_best_answer_is_marked_in_its_context(reader, opened):
     page = opened(reader)
     assert "answers questions about a text" in page.inner_text("#about")

@@ -132,6 +132,7 @@ def test_a_private_model_needs_the_token_and_one_that_is_not_in_the_cache_a_netw
     assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
 
 
+@pytest.mark.endurance
 def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
     hub.broken.add("config.json")
     (message,) = folders(hub, "hf://own/model")

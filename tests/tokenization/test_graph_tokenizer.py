@@ -165,7 +165,7 @@ def test_random_strings(word_pair, letters_pair, count):
     letters_pair.assert_same(texts)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("settings", [UNCASED, *endurance(*list(SETTINGS.values())[1:])], ids=[*SETTINGS])
 def test_every_single_character(tmp_path, settings):
     every = "".join(map(chr, range(0x110000)))
@@ -177,7 +177,7 @@ def test_every_single_character(tmp_path, settings):
     pair.assert_same(f"a{'b a'.join(shown[start : start + 16])}b" for start in range(0, len(shown), 16))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("num_wordpieces", [1, 3])
 def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
     texts = as_bytes(BEGINNINGS)

@@ -30,7 +30,7 @@ from tests.tokenization.sentencepiece_models import (
 pytestmark = pytest.mark.slow
 
 SPACE = "\u2581"
-READ_OTHERWISE = ("albert", "kobert", "deberta")  # the last in test_roberta_tokenizers.py
+READ_OTHERWISE = ("albert", "bpe", "kobert", "deberta")  # the last in test_roberta_tokenizers.py
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def plain_ids(processor, text):
 @pytest.mark.parametrize(
     ("variant", "lower"),
     [
-        ("albert", True),
         ("kobert", False),
-        *((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE),
-        *endurance(("kobert", True), ("albert", False)),
+        ("bpe", True),
+        *endurance(("kobert", True), ("albert", False), ("albert", True)),
+        *endurance(*((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE)),
     ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):

@@ -57,6 +57,7 @@ def golden():
     return golden_trajectory()
 
 
+@pytest.mark.endurance
 def test_two_devices_of_three_parts_each_follow_the_reference(steps_of, golden):
     found = steps_of(*ALL)["golden"]
     variables = {name: array for name, array in found.items() if "/" in name}

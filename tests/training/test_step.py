@@ -106,7 +106,7 @@ def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, golden, two_devices):
     golden = {**golden, "num_train_steps": 1000}
     model, steps = make_steps(model_dir, golden, dtype="mixed_float16", strategy=two_devices, num_layers=1)

@@ -11,6 +11,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import MultipleChoiceModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import LABEL, ChoiceJoiner, Example, choice_schema
+from official_bert.tasks.multiple_choice.job import report_sections
 from official_bert.tasks.multiple_choice.servable import MultipleChoiceServable
 from official_bert.tokenization import FullTokenizer
 from tests.exports import graph_predictor
@@ -104,3 +105,13 @@ def test_probabilities_are_those_of_the_model(servable, joiner):
     for choices in ([], ["", "a"], "snow\n\ud800"):
         with pytest.raises(UserError, match="the choices are .*; give (a list of )?at least two"):
             predict(("the rain", "who", choices))
+
+
+def test_a_mistake_is_reported_with_its_texts():
+    case = Example("It rains.", "Why?", ("clouds", "sun"), 0, ("A", "B"), "7")
+    sections = report_sections([case], np.array([[0.25, 0.75]], "f4"), scores={"eval_accuracy": 0.0}, lengths=[9])
+    facts, texts = sections[-1].mistakes[0]
+    assert facts == {"id": "7", "gold": "A", "predicted": "B", "probability": "0.7500", "of the gold choice": "0.2500"}
+    assert [(text.name, text.parts[0].text, text.parts[0].mark) for text in texts] == [
+        ("context", "It rains.", ""), ("question", "Why?", ""), ("A", "clouds", "gold"), ("B", "sun", "predicted"),
+    ]  # fmt: skip

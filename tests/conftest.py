@@ -33,14 +33,13 @@ GOLDEN = ROOT / "tests" / "golden"
 UNMASKED_RECORDS = 102  # number of records that `unmasked_records_file()` makes of the golden corpus
 PAGE_RUNS = "tests/test_docs.py::test_commands_print_what_the_page_shows["
 LONG_FILES = (  # the longest first
-    "test_scripts.py", "modeling/test_keras_contract.py", "commands/test_run_squad.py",
-    "commands/test_run_classifier.py", "commands/test_variants_of_training.py", "commands/test_run_ner.py",
-    "training/test_multi_worker.py", "tasks/pretraining/test_sharded.py", "tasks/question_answering/test_servable.py",
-    "serving/test_saved_model.py", "tasks/tagging/test_servable.py", "data/test_pipeline.py",
-    "inference/test_text_encoder.py", "optimization/test_moment_optimizers.py", "tokenization/test_graph_tokenizer.py",
-    "tasks/pretraining/test_servable.py", "tasks/pretraining/test_dynamic_masking.py",
-    "training/test_step.py", "inference/test_predictor.py", "training/test_interruptions.py",
-    "serving/test_c_program.py", "inference/test_trained.py", "commands/test_resume.py", "test_demo.py",
+    "training/test_multi_worker.py", "serving/test_models_of_ids.py", "inference/test_sentence_transformers.py",
+    "commands/test_run_sentence_encoder.py", "commands/test_run_classifier.py", "families/test_transformers.py",
+    "commands/test_run_squad.py", "commands/test_spm_model_file.py", "commands/test_distillation.py",
+    "serving/test_without_tensorflow.py", "serving/test_server.py", "modeling/test_layouts.py",
+    "tasks/question_answering/test_servable.py", "commands/test_replaced_tokens.py", "serving/test_saved_model.py",
+    "serving/test_access.py", "test_keras_backends.py", "training/test_jax.py", "training/test_interruptions.py",
+    "tasks/pretraining/test_sharded.py", "commands/test_run_ner.py", "test_scripts.py",
 )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ BERT_FAMILY = Family(
             "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", "2"),
             **task_heads(),
         },
+        ignored=("fit_denses.",),  # of the distillation of TinyBERT
         tied={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",

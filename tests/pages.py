@@ -31,8 +31,6 @@ _CHANCE_LINES = re.compile(
     r"|(no GPU found|\d GPUs? \(.+\)); \d+ CPU core"
     r"|(WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions)"  # TensorFlow's
 )
-
-
 _COMMAND = re.compile(r"(?:official-bert|python)[ \n]+(\w+?)(?:\.py)?(?=[ \n]|$)")
 _ENDS = re.compile(r"\n(?:\||&&|;|&|2?>+.*)(?:\n|$)")
 

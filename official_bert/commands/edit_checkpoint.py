@@ -1,7 +1,7 @@
 """`edit_checkpoint`: average checkpoints, change layers, positions or vocabulary of a model, drop training state."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from absl import logging
 
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     Arrays = dict[str, np.ndarray]
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_CLASSIFIER = "output_weights"  # of classifiers and taggers
 _MEGABYTE = 2**20
 
 
 @options(group="model")
 class EditCheckpointConfig(EditedModelOptions, CorpusOptions, LearnerOptions, TextOptions):
+    takes_several: ClassVar[bool] = True
     init_checkpoint: str | None = redeclared(
         EditedModelOptions,
         "init_checkpoint",
@@ -115,6 +117,8 @@ def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | Non
 
     model, layers = inputs
     bert_config, vocabulary = model.bert_config, model.vocabulary
+    folder = model.sources[0].folders[-1]
+    labels, used = read_labels(folder), find_settings(folder, vocabulary, {}).flags if vocabulary else ""
     readers = [open_checkpoint(source, "init_checkpoint") for source in model.sources]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
     num_left_out = len(readers[0].shapes) - len(readers[0].weights.new) - len(arrays)
@@ -126,8 +130,8 @@ def run(config: EditCheckpointConfig, inputs: tuple[EditedModel, list[int] | Non
         arrays, bert_config = _with_positions(arrays, bert_config, config, model)
     if config.input_file:
         arrays, bert_config, vocabulary = _with_vocabulary(arrays, bert_config, vocabulary, config)
-    folder = model.sources[0].folders[-1]
-    labels, used = read_labels(folder), find_settings(folder, vocabulary, {}).flags if vocabulary else ""
+    if _CLASSIFIER not in arrays:  # names without weights
+        labels = None
     prefix = write_model(config.output_dir, arrays, bert_config, vocabulary, labels=labels)
     logging.info("wrote %s with %d arrays, without %d arrays of training state", prefix, len(arrays), num_left_out)
     if used:

@@ -122,6 +122,7 @@ def flags_affecting(config: Any, *kinds: str) -> list[str]:
 class Options:
     """Base class of all configs, which checks the values; a group checks its relations in `__post_init__`."""
 
+    takes_several: ClassVar[bool] = False  # True if init_checkpoint is a list of checkpoints
     # the task whose exports for LiteRT and ONNX the command reads
     exports_of: ClassVar[str | None] = None
 

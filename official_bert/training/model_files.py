@@ -106,7 +106,7 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
     values, given, checkpoint = {**values, **of_run}, [*given, *of_run], values["init_checkpoint"]
     if not (checkpoint and checkpoint.strip()):
         return values
-    if hasattr(config_class, "paths"):  # a list, of models with the same files
+    if config_class.takes_several:  # models with the same files
         checkpoint = checkpoint.partition(",")[0].strip()
     fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
     supplies_config, supplies_vocabulary = (

@@ -64,6 +64,11 @@ def test_the_labels_of_a_classifier_stay_and_the_settings_of_its_texts_are_told(
     average(tmp_path, str(finished))
     assert "use it with --do_lower_case=true --strip_accents=false" in caplog.text
     assert read_labels(str(tmp_path / "out")) == read_labels(str(finished)) == ["bad, sad", "soso", "naïf"]
+    masked = shutil.copytree(GOLDEN / "families" / "bert" / "ForPreTraining", tmp_path / "masked")
+    config = json.loads((masked / "config.json").read_text())
+    (masked / "config.json").write_text(json.dumps({**config, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}))
+    run_here("edit_checkpoint", init_checkpoint=str(masked), output_dir=str(tmp_path / "other"))
+    assert read_labels(str(tmp_path / "other")) is None  # without a classifier, names are those of no weights
 
 
 def test_checkpoints_that_cannot_be_averaged(checkpoints, tmp_path, model_dir):

@@ -12,7 +12,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
 from tests.commands.conftest import arrays_of, assert_same_arrays
-from tests.conftest import assert_refused, run_here, run_script
+from tests.conftest import assert_refused, run_script
 
 DOMAIN = "the harbourmasters saw the harbourmasters .\nbridgework is a bridgework of the harbourmasters .\n"
 
@@ -75,12 +75,10 @@ def test_checkpoints_are_averaged_and_extended_by_a_text_with_more_characters_th
     for folder in folders:
         shutil.copytree(os.path.dirname(flags["init_checkpoint"]), folder)
         shutil.copy(flags["vocab_file"], f"{folder}/vocab.txt")
-    given = {
-        "init_checkpoint": ",".join(f"{folder}/bert_model.ckpt" for folder in folders),
-        "num_new_tokens": 5,
-        "max_characters": size,
-    }
-    run_here("edit_checkpoint", **{**flags, **given, "bert_config_file": None, "vocab_file": None})
+    files = {name: flags[name] for name in ("input_file", "output_dir")}  # the model's are those of the first folder
+    files["init_checkpoint"] = ",".join(f"{folder}/bert_model.ckpt" for folder in folders)
+    result = run_script("edit_checkpoint", **files, num_new_tokens=5, max_characters=size)
+    assert result.code == 0, result
     assert Vocabulary.from_file(f"{flags['output_dir']}/vocab.txt").size == size + 5
 
 

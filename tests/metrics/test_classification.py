@@ -1,4 +1,4 @@
-"""Scores compared with scikit-learn, SciPy and manual sums, and divisions by zero in their formulas."""
+"""Scores and calibration, compared with scikit-learn, SciPy and manual sums, and divisions by zero."""
 
 import functools
 import warnings
@@ -14,7 +14,9 @@ from official_bert.metrics.classification import (
     PROBABILITY_METRICS,
     best_threshold,
     class_counts,
+    confidence_bins,
     confusion_matrix,
+    expected_calibration_error,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # by scikit-learn
@@ -44,7 +46,7 @@ def class_pairs(rng, num_classes):
 )
 def test_scores_are_those_of_scikit_learn(name, most):
     rng = np.random.default_rng(most)
-    for _ in range(60):
+    for _ in range(30):
         labels, predictions = class_pairs(rng, rng.integers(2, most))
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
 
@@ -52,7 +54,7 @@ def test_scores_are_those_of_scikit_learn(name, most):
 @pytest.mark.filterwarnings("ignore:No positive class found:UserWarning")  # by scikit-learn
 def test_scores_of_klue_are_those_of_its_baseline():
     rng = np.random.default_rng(6)
-    for _ in range(40):
+    for _ in range(20):
         labels, predictions = class_pairs(rng, 6)
         expected = sklearn.metrics.f1_score(labels, predictions, labels=range(1, 6), average="micro", zero_division=0)
         assert METRICS["micro_f1"](labels, predictions) == pytest.approx(expected, abs=1e-12)
@@ -72,7 +74,7 @@ def assert_scored_as_scikit_learn(counts, labels, predictions):
 
 def test_confusion_matrix_and_scores_of_each_class_are_those_of_scikit_learn():
     rng = np.random.default_rng(3)
-    for _ in range(40):
+    for _ in range(20):
         labels, predictions = class_pairs(rng, 5)
         expected = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(5))
         np.testing.assert_array_equal(confusion_matrix(labels, predictions, 5), expected)
@@ -96,7 +98,7 @@ def test_correlations_are_those_of_scipy(name):
 @pytest.mark.parametrize("name", ["macro_f1", "micro_f1"])
 def test_multi_label_scores_equal_those_of_scikit_learn(name):
     rng = np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(20):
         shape = (rng.integers(1, 30), rng.integers(2, 6))
         labels, predictions = rng.random(shape) < rng.random(), rng.random(shape) < rng.random(shape[1])
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
@@ -107,24 +109,18 @@ def test_multi_label_scores_equal_those_of_scikit_learn(name):
 @pytest.mark.parametrize(
     ("name", "labels", "predictions"),
     [
-        ("accuracy", [], []),
-        ("f1", [0, 0], [0, 0]),
-        ("matthews_correlation", [0, 1, 1], [1, 1, 1]),
-        ("matthews_correlation", [1, 1, 1], [0, 1, 1]),
-        ("pearson", [], []),
+        ("accuracy", [], []), ("f1", [0, 0], [0, 0]), ("pearson", [], []), ("spearman", [1.0, 2.0], [0.0, 0.0]),
+        ("matthews_correlation", [0, 1, 1], [1, 1, 1]), ("matthews_correlation", [1, 1, 1], [0, 1, 1]),
         ("pearson", [1.0, 2.0, 3.0], [0.1] * 3),  # the mean of three 0.1 is not 0.1
         ("pearson", [0.1] * 3, [1.0, 2.0, 3.0]),
-        ("spearman", [1.0, 2.0], [0.0, 0.0]),
-        ("macro_f1", [[False, False]], [[False, False]]),
-        ("micro_f1", [[False, False]], [[False, False]]),
+        ("macro_f1", [[False, False]], [[False, False]]), ("micro_f1", [[False, False]], [[False, False]]),
     ],
-)
+)  # fmt: skip
 def test_undefined_scores_are_zero_without_a_warning(name, labels, predictions):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score = METRICS[name](labels, predictions)
-    assert score == 0.0
-    assert isinstance(score, float)
+    assert score == 0.0 and isinstance(score, float)
 
 
 def test_means_of_two_scores():
@@ -135,22 +131,19 @@ def test_means_of_two_scores():
     )
 
 
-def test_huge_and_tiny_values_correlate_without_overflow():
+def test_many_huge_and_tiny_values_do_not_overflow():
     labels = np.array([1.0, 2.0, 4.0])
     for scale in (1e-200, 1e200):
         assert classification.pearson(labels, labels * scale) == pytest.approx(1)
-
-
-def test_hundreds_of_thousands_of_examples_do_not_overflow():
     labels = np.tile(np.array([0, 1], np.int8), 200_000)
     assert classification.matthews_correlation(labels, labels) == pytest.approx(1)
     assert confusion_matrix(np.array([127, 0], np.int8), np.array([127, 0], np.int8), 128)[127, 127] == 1
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_shapes_that_differ_are_refused(name):
-    with pytest.raises(ValueError, match=r"labels are of shape \(3, 1\), predictions of shape \(3,\)"):
-        METRICS[name](np.zeros((3, 1)), np.zeros(3))
+def test_shapes_that_differ_are_refused():
+    for score in METRICS.values():
+        with pytest.raises(ValueError, match=r"labels are of shape \(3, 1\), predictions of shape \(3,\)"):
+            score(np.zeros((3, 1)), np.zeros(3))
 
 
 @pytest.mark.parametrize(("counts_others", "metric"), [(False, "f1"), (True, "macro_f1")])
@@ -171,10 +164,30 @@ def test_no_threshold_is_better_than_the_best(counts_others, metric):
         if score(0.5) == pytest.approx(best, abs=1e-12):
             assert found == 0.5
         assert min(abs(found - probabilities)) > 1e-4 or found in (0, 0.5, 1)  # between two probabilities
-
-
-def test_the_threshold_between_two_neighbouring_floats_separates_them():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    threshold = np.float32(best_threshold([False, True], [low, high]))
-    assert low <= threshold < high
+    assert low <= np.float32(best_threshold([False, True], [low, high])) < high
+
+
+def test_bins_and_error_are_those_of_counting_one_by_one():
+    rng = np.random.default_rng(1)
+    confidences = np.concatenate([rng.random(500).round(2), [0.0, 0.1, 0.5, 1.0]])
+    is_correct = rng.random(len(confidences)) < confidences**2
+    members = [[] for _ in range(10)]
+    for confidence, hit in zip(confidences, is_correct, strict=True):
+        # An upper end belongs to its interval; 0 belongs to the first one.
+        members[max(0, int(np.ceil(round(100 * confidence) / 10)) - 1)].append((confidence, hit))
+    bins = confidence_bins(confidences, is_correct)
+    assert [part.count for part in bins] == [len(part) for part in members]
+    assert [part.high for part in bins] == pytest.approx([(number + 1) / 10 for number in range(10)])
+    assert [part.low for part in bins[1:]] == [part.high for part in bins[:-1]]
+    error = 0
+    for part, expected in zip(bins, members, strict=True):
+        mean, share = np.mean(expected, axis=0)
+        assert (part.confidence, part.accuracy) == pytest.approx((mean, share))
+        error += len(expected) / len(confidences) * abs(mean - share)
+    assert expected_calibration_error(bins) == pytest.approx(error)
+    assert expected_calibration_error(confidence_bins([], [])) == 0
+    for confidences in ([0.5], [0.5, 1.1], [0.5, np.nan], [-0.1, 0.5]):
+        with pytest.raises(ValueError, match="confidence"):
+            confidence_bins(confidences, [True, False])

@@ -89,11 +89,7 @@ def test_scores_counted_by_hand():
     assert (scores.num_tokens, scores.num_correct_tokens) == (6 + 4 + 3, 6 + 2 + 2)
     assert scores.accuracy == 10 / 13
     assert scores.counts == {"LOC": TypeCounts(1, 2, 1), "ORG": TypeCounts(0, 1, 1), "PER": TypeCounts(2, 2, 3)}
-    assert list(scores.counts) == ["LOC", "ORG", "PER"]
     assert scores.total == TypeCounts(3, 5, 5)
-    assert (scores.counts["PER"].precision, scores.counts["PER"].recall) == (1, 2 / 3)
-    assert scores.counts["PER"].f1 == pytest.approx(0.8)
-    assert scores.counts["ORG"].f1 == 0
     assert conlleval_report(scores).splitlines() == [
         "processed 13 tokens with 5 phrases; found: 5 phrases; correct: 3.",
         "accuracy:  76.92%; precision:  60.00%; recall:  60.00%; FB1:  60.00",
@@ -134,16 +130,12 @@ def test_characters_are_scored_as_by_klue(text, gold, predicted, entities, chara
     assert found == pytest.approx((entities, characters))
 
 
-def test_nothing_to_divide_by_scores_zero():
+def test_nothing_to_divide_by_scores_zero_and_unequal_numbers_are_refused():
     nothing = score_tags([], [])
     assert (nothing.accuracy, nothing.total.precision, nothing.total.recall, nothing.total.f1) == (0, 0, 0, 0)
     assert conlleval_report(nothing) == "processed 0 tokens with 0 phrases; found: 0 phrases; correct: 0.\n"
-    missed = score_tags([["B-PER"]], [["O"]])
-    assert (missed.total.precision, missed.total.recall, missed.total.f1) == (0, 0, 0)
-    assert conlleval_report(missed).endswith("              PER: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n")
-
-
-def test_unequal_numbers_of_tags_or_sentences_are_refused():
+    missed = conlleval_report(score_tags([["B-PER"]], [["O"]]))
+    assert missed.endswith("              PER: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n")
     with pytest.raises(ValueError, match="2 gold tags and 1 predicted"):
         score_tags([["O", "O"]], [["O"]])
     with pytest.raises(ValueError, match="shorter"):
@@ -164,18 +156,12 @@ def test_which_tag_sets_mark_entities(tags, expected):
 @pytest.mark.parametrize(
     ("sentences", "scheme"),
     [
-        (["O I-PER", "I-LOC B-LOC O"], "IOB1"),
-        (["O B-PER", "B-LOC I-LOC"], "IOB2"),
-        (["I-PER O I-LOC"], "IOB1"),
-        (["O S-PER", "B-LOC E-LOC"], "IOBES"),
-        (["B-LOC L-LOC U-PER"], "IOBES"),
+        (["O I-PER", "I-LOC B-LOC O"], "IOB1"), (["O B-PER", "B-LOC I-LOC"], "IOB2"), (["I-PER O I-LOC"], "IOB1"),
+        (["O S-PER", "B-LOC E-LOC"], "IOBES"), (["B-LOC L-LOC U-PER"], "IOBES"),
         (["B-PER O", "B-LOC I-LOC", "O I-LOC"], "IOB2"),  # breaks IOB2 once, IOB1 twice
-        (["I-PER O", "I-LOC I-LOC", "O B-LOC"], "IOB1"),
-        (["O O"], "none"),
-        (["NN VB"], "none"),
-        ([], "none"),
+        (["I-PER O", "I-LOC I-LOC", "O B-LOC"], "IOB1"), (["O O"], "none"), (["NN VB"], "none"), ([], "none"),
     ],
-)
+)  # fmt: skip
 def test_schemes(sentences, scheme):
     assert scheme_of(tags.split() for tags in sentences) == scheme
 

@@ -28,6 +28,7 @@ CONFIG = BertConfig(
 
 @pytest.fixture
 def hub(tmp_path):
+    """A hub; `own/private` needs a token, `own/cut` is sent half, and `own/damaged` with a wrong last byte."""
     encoder = official_bert.BertEncoder(CONFIG)
     weights = to_hf({name: np.asarray(value) for name, value in encoder.checkpoint_variables().items()}, CONFIG, "it")
     write_file(str(tmp_path / WEIGHTS_FILE), weights.arrays)
@@ -46,8 +47,14 @@ def hub(tmp_path):
             "own/parts": {"modules.json": b"[]", "0_Transformer/pytorch_model.bin": b"not wanted"}
             | {f"0_Transformer/model-{part}-of-2.safetensors": part.encode() for part in "12"}
             | {"0_Transformer/model.safetensors.index.json": b"{}", "2_Dense/pytorch_model.bin": b"wanted"},
+            "own/private": model,
+            "own/cut": {"tokenizer_config.json": b"{ }", "tf_model.h5": b"all there is"},
+            "own/damaged": {"config.json": b"{}", "model-1.safetensors": b"all there is"},
         }
     ) as hub:
+        hub.private.add("own/private")
+        hub.broken.add("tokenizer_config.json")
+        hub.damaged.add("model-1.safetensors")
         hub.environment = {
             **os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT),
         }  # fmt: skip
@@ -103,47 +110,34 @@ def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_pat
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text())["features"][1]["token"] == "[UNK]"
+    (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
+    assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
 
 
 def test_only_needed_files_are_downloaded_and_failures_are_reported(hub):
+    """Half a download is not taken for a model, and neither is a damaged one."""
     paths = {
         "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
         "hf://own/old": "0_Transformer/vocab.txt config.json pytorch_model.bin",
         "hf://own/keras": "config.json tf_model.h5",
         "hf://own/parts": "0_Transformer/model-1-of-2.safetensors 0_Transformer/model-2-of-2.safetensors "
         "0_Transformer/model.safetensors.index.json 2_Dense/pytorch_model.bin modules.json",
-        "hf://own/absent": "hf://own/absent: the model does not exist or is private; check the name, or set HF_TOKEN",
+        "hf://own/private": "hf://own/private: the model does not exist or is private; check the name, or set HF_TOKEN",
         "hf://own/model@v2": "hf://own/model@v2: this model has no revision 'v2'",
         "hf://model": "hf://model is not a model name; write hf://owner/name or hf://owner/name@revision",
         "hf://own/../x": "hf://own/../x is not a model name; write hf://owner/name or hf://owner/name@revision",
     }
-    assert folders(hub, *paths) == list(paths.values())
+    *found, cut, damaged = folders(hub, *paths, "hf://own/cut", "hf://own/damaged")
+    assert found == list(paths.values())
+    assert cut.startswith("hf://own/cut cannot be downloaded, and is not in the cache: peer closed")
+    said, blob = damaged.removesuffix(" to download it again").split("; delete ")
+    assert said == "hf://own/damaged: model-1.safetensors is damaged: its SHA-256 does not match"
+    hub.broken.clear()
+    hub.damaged.clear()
+    os.remove(blob)
+    found = folders(hub, "hf://own/private", "hf://own/cut", "hf://own/damaged", HF_TOKEN="right")
+    assert found == [paths["hf://own/model"], "tf_model.h5 tokenizer_config.json", "config.json model-1.safetensors"]
     assert local_folder("a/b") == "a/b"
     without = "import sys; sys.modules['huggingface_hub'] = None\n" + FOLDERS
     result = run(hub, "-c", without, "hf://own/model")
     assert result.stdout == "hf://own/model needs the client of the hub; run: pip install 'official-bert[hub]'\n"
-
-
-def test_a_private_model_needs_the_token_and_one_that_is_not_in_the_cache_a_network(hub):
-    (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
-    assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
-    hub.private.add("own/model")
-    assert "or is private" in folders(hub, "hf://own/model")[0]
-    assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
-
-
-@pytest.mark.endurance
-def test_half_a_download_is_not_taken_for_a_model_and_neither_is_a_damaged_one(hub, tmp_path):
-    hub.broken.add("config.json")
-    (message,) = folders(hub, "hf://own/model")
-    assert message.startswith("hf://own/model cannot be downloaded, and is not in the cache: peer closed")
-    hub.broken.clear()
-    assert folders(hub, "hf://own/model") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
-    hub.damaged.add(WEIGHTS_FILE)
-    home = {"HF_HOME": str(tmp_path / "other")}
-    (message,) = folders(hub, "hf://own/model", **home)
-    said, blob = message.removesuffix(" to download it again").split("; delete ")
-    assert said == f"hf://own/model: {WEIGHTS_FILE} is damaged: its SHA-256 does not match"
-    hub.damaged.clear()
-    os.remove(blob)
-    assert folders(hub, "hf://own/model", **home) == [f"config.json {WEIGHTS_FILE} vocab.txt"]

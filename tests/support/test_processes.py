@@ -25,11 +25,11 @@ def add(item, *settings):
     return item + sum(settings)
 
 
-def repeated(item):
+def repeated(item, *_):
     return item[:1] * len(item)
 
 
-def fail_at_three(item):
+def fail_at_three(item, *_):
     if item == 3:
         raise OwnMessageError("path", item)
     if item == 5:
@@ -43,77 +43,54 @@ def end(item):
     return bytes(3_000_000)
 
 
-@pytest.mark.parametrize("num_processes", [1, 3])
-def test_results_are_in_order_and_workers_can_be_used_again(num_processes):
-    with Workers(num_processes, 10, 100, name="adds") as workers:
-        assert list(workers.map(add, range(50))) == [number + 110 for number in range(50)]
-        assert list(workers.map(add, [])) == []
-        assert list(workers.map(add, [1])) == [111]
-
-
-def test_large_items_and_results_do_not_wait_for_each_other():
-    items = [bytes([number]) * 3_000_000 for number in range(12)]
-    with Workers(2, name="repeats") as workers:
-        assert list(workers.map(repeated, items)) == items
+def failing_source():
+    yield from range(4)
+    raise UserError("no more")
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_the_first_error_is_raised_and_the_workers_can_be_used_again(num_processes):
-    with Workers(num_processes, name="fails") as workers:
+def test_results_are_in_order_and_the_workers_can_be_used_again_after_the_first_error(num_processes):
+    large = [bytes([number]) * 3_000_000 for number in range(8)]  # items and results do not wait for each other
+    with Workers(num_processes, 10, 100, name="works") as workers:
+        assert list(workers.map(add, range(50))) == [number + 110 for number in range(50)]
+        assert list(workers.map(add, [])) == []
+        assert list(workers.map(repeated, large)) == large
         results = workers.map(fail_at_three, range(9))
         assert [next(results) for _ in range(3)] == [0, 1, 2]
         with pytest.raises(UserError, match="path: record 3 is damaged"):
             next(results)
-        with pytest.raises(ZeroDivisionError, match="five"):
+        with pytest.raises(ZeroDivisionError, match="five") as caught:
             list(workers.map(fail_at_three, [5, 3]))
-        assert list(workers.map(fail_at_three, [1, 2])) == [1, 2]
-
-
-def test_unpicklable_items_leave_no_waiting_process():
-    with Workers(2, 10, name="adds") as workers:
-        for _ in range(2):
+        with pytest.raises(UserError, match="no more"):
+            list(workers.map(add, failing_source()))
+        if num_processes > 1:
+            assert "in fail_at_three" in str(caught.value.__cause__)
             with pytest.raises(Exception, match="pickle"):
                 list(workers.map(add, [lambda: 0]))
-            assert list(workers.map(add, range(9))) == [number + 10 for number in range(9)]
+        assert list(workers.map(add, range(9))) == [number + 110 for number in range(9)]
+
+
+def test_unpicklable_settings_leave_no_waiting_process():
     with Workers(2, lambda: 0, name="adds") as workers:
         for _ in range(2):
             with pytest.raises(Exception, match="pickle"):
                 list(workers.map(add, range(9)))
 
 
-def test_an_error_says_where_it_was_raised():
-    with Workers(2, name="fails") as workers, pytest.raises(ZeroDivisionError) as caught:
-        list(workers.map(fail_at_three, [5]))
-    assert "in fail_at_three" in str(caught.value.__cause__)
-
-
 def test_a_process_that_ends_is_reported():
-    with (
-        Workers(3, name="adds", advice="lower it") as workers,
-        pytest.raises(UserError, match="the system ended a process that adds, .*; lower it"),
-    ):
+    message = "the system ended a process that adds, .*; lower it"
+    with Workers(3, name="adds", advice="lower it") as workers, pytest.raises(UserError, match=message):
         list(workers.map(end, range(9)))
 
 
 def test_a_process_that_ends_while_sending_is_reported():
     """The others must not wait for its remaining data."""
-    with (
-        Workers(2, name="repeats") as workers,
-        pytest.raises(UserError, match="the system ended a process that repeats"),
-    ):
+    message = "the system ended a process that repeats"
+    with Workers(2, name="repeats") as workers, pytest.raises(UserError, match=message):
         for number, _ in enumerate(workers.map(repeated, [b"x" * 10_000_000] * 9)):
             if number == 0:
                 (first, *_) = [worker.process.pid for worker in workers._processes]
                 os.kill(first, signal.SIGKILL)
-
-
-def test_the_source_of_items_may_fail():
-    def items():
-        yield from range(4)
-        raise UserError("no more")
-
-    with Workers(2, name="adds") as workers, pytest.raises(UserError, match="no more"):
-        list(workers.map(add, items()))
 
 
 def test_a_program_without_a_main_guard_gets_advice(tmp_path):
@@ -131,19 +108,19 @@ def test_a_program_without_a_main_guard_gets_advice(tmp_path):
 
 # Ctrl-C comes while a process is being started.
 STARTING = """
-import operator, os, signal, sys, time
+import operator, os, signal, time
 from multiprocessing import util
 
 from official_bert.options.command import exiting_with_one_line
 from official_bert.support.processes import Workers
 
-start, send = util.spawnv_passfds, getattr(os, sys.argv[1])
+start = util.spawnv_passfds
 
 def start_and_signal(path, arguments, descriptors):
     number = start(path, arguments, descriptors)
     if "spawn_main" in str(arguments):
         time.sleep(0.2)  # until it waits for what this process sends it
-        send(os.getpid(), signal.SIGINT)
+        os.killpg(os.getpid(), signal.SIGINT)
         time.sleep(0.2)  # for what it would print
     return number
 
@@ -153,10 +130,9 @@ with exiting_with_one_line(), Workers(2, 1, name="adds") as workers:
 """
 
 
-@pytest.mark.parametrize("send", ["kill", "killpg"])
-def test_ctrl_c_while_a_process_starts_ends_all_without_a_traceback(send):
+def test_ctrl_c_while_a_process_starts_ends_all_without_a_traceback():
     result = subprocess.run(
-        [sys.executable, "-c", STARTING, send],
+        [sys.executable, "-c", STARTING],
         env=script_environment(), capture_output=True, text=True, timeout=60, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # under nohup it would be ignored
     )  # fmt: skip

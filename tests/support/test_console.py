@@ -35,11 +35,6 @@ def wide_terminal(monkeypatch):
     return sys.stderr, clock(monkeypatch)
 
 
-def test_seconds_are_written_as_a_clock():
-    assert format_seconds(3725) == "1:02:05"
-    assert format_seconds(59.6) == "0:01:00"
-
-
 def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
     terminal, now = wide_terminal(monkeypatch)
     with Progress("reading", 200, "lines") as progress:
@@ -130,30 +125,24 @@ def test_a_job_that_is_done_at_once_draws_nothing(monkeypatch):
         assert bool(terminal.getvalue()) == is_drawn
 
 
-def test_without_terminal_lines_are_logged_only_when_due(caplog):
-    caplog.set_level("INFO", logger="absl")
-    with Progress("reading", 10, "lines", log_every_seconds=3600) as progress:
-        progress.update(1)
-        assert caplog.messages == []
-        progress.update(2, log=True)
-    assert caplog.messages == ["reading:  20% of 10 lines"]
-
-
-def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
+def test_without_terminal_lines_are_logged_only_when_due_with_the_time_since_a_restart(monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     now = clock(monkeypatch)
-    progress = Progress("training", 100, "steps")
-    now[0] += 60.0  # time of compilation
-    progress.restart(1)
-    now[0] += 9.0
-    progress.update(10, log=True)
-    assert "0:01:30 left" in caplog.messages[0]
+    with Progress("reading", 100, "lines", log_every_seconds=3600) as progress:
+        now[0] += 60.0  # time of compilation
+        progress.restart(1)
+        progress.update(1)
+        assert caplog.messages == []
+        now[0] += 9.0
+        progress.update(10, log=True)
+    assert caplog.messages == ["reading:  10% of 100 lines, 0:01:30 left"]
 
 
 ROWS = [("task", "runs", "score"), ("CoLA", "12", "-5.25"), ("a long name", "3", ""), ("", "", "1e-05")]
 
 
-def test_numbers_stand_at_the_right_and_texts_at_the_left():
+def test_numbers_stand_at_the_right_and_texts_at_the_left_and_times_are_clocks():
+    assert [format_seconds(3725), format_seconds(59.6)] == ["1:02:05", "0:01:00"]
     assert format_table(ROWS) == (
         "task         runs  score\n"
         "CoLA           12  -5.25\n"

@@ -35,13 +35,10 @@ def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     path.write_bytes("a\rb\r\nc\x0bd \t\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
     # Lines returned by tf.gfile.GFile of TensorFlow 1.11, without "\n".
     assert list(text_files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
-
-
-@pytest.mark.parametrize("data", [b"text\tlabel\rone\t1\r", b"\xef\xbb\xbfa\rb", b"1\r2\r3\r4\r5\r\nsix\n"])
-def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, data):
-    (tmp_path / "text").write_bytes(data)
-    with pytest.raises(UserError, match=r"text, line 1: .* carriage returns; convert the file to Unix line endings"):
-        list(text_files.LineReader(str(tmp_path / "text")))
+    for data in (b"text\tlabel\rone\t1\r", b"\xef\xbb\xbfa\rb", b"1\r2\r3\r4\r5\r\nsix\n"):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"text, line 1: .* carriage returns; convert the file to Unix line end"):
+            list(text_files.LineReader(str(path)))
 
 
 def test_atomic_write_replaces_only_at_the_end_without_an_error(tmp_path):
@@ -79,10 +76,19 @@ def test_json_files_hold_objects(tmp_path):
     path = tmp_path / "a.json"
     with pytest.raises(UserError, match=r"cannot read the index .*a\.json: No such file"):
         text_files.read_json(str(path), "index")
-    for text, message in (("{", "is not JSON: .* line 1"), ("3", "contains a JSON int; the index must be an object")):
+    for text, message in (
+        ("{", "is not JSON: .* line 1"),
+        ("3", "contains a JSON int; the index must be an? (object|list)"),
+        ("[" * 200_000 + "]" * 200_000, "is nested too deeply to be read as JSON"),
+        ('{"a":' * 200_000 + "1" + "}" * 200_000, "is nested too deeply to be read as JSON"),
+        ('{"a": NaN}', "is not JSON: NaN is not a finite number"),
+        ('{"a": [-Infinity]}', "is not JSON: -Infinity is not a finite number"),
+        ('{"a": 1e999}', "is not JSON: 1e999 is not a finite number"),
+    ):
         path.write_text(text)
-        with pytest.raises(UserError, match=rf"a\.json {message}"):
-            text_files.read_json(str(path), "index")
+        for read in (text_files.read_json, text_files.read_json_list):
+            with pytest.raises(UserError, match=rf"a\.json {message}"):
+                read(str(path), "index")
     for text in ('{"a": [1]}', '\ufeff{"a": [1]}'):
         path.write_text(text)
         assert text_files.read_json(str(path), "index") == {"a": [1]}
@@ -105,10 +111,7 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
 def test_files_that_are_not_text_are_named(tmp_path):
     for data, message in (
         (b"\xffa", r"text, line 1: byte 0xff .* not UTF-8; .*Excel.*: iconv -f ENCODING -t UTF-8 /.*text > NEW_FILE"),
-        (
-            "words\n".encode("utf-16"),
-            r"text is UTF-16; save it as UTF-8 .* iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
-        ),
+        ("words\n".encode("utf-16"), r"text is UTF-16; save it as UTF-8 .* iconv -f UTF-16 -t UTF-8 /.*text > NEW_FI"),
         (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; save it"),
     ):
         (tmp_path / "text").write_bytes(data)
@@ -117,17 +120,6 @@ def test_files_that_are_not_text_are_named(tmp_path):
                 read(str(tmp_path / "text"))
     (tmp_path / "text").write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
     assert text_files.read_text(str(tmp_path / "text")) == "a\r\n\ufeffb\u2028\n\n"
-
-
-def test_a_folder_has_one_user(tmp_path):
-    with (
-        writing.exclusive_lock(str(tmp_path), "trains into"),
-        pytest.raises(UserError, match="another process trains into"),
-        writing.exclusive_lock(str(tmp_path), "trains into"),
-    ):
-        pass
-    with writing.exclusive_lock(str(tmp_path), "trains into"):
-        pass
 
 
 @pytest.fixture
@@ -157,13 +149,6 @@ def test_special_files_are_neither_replaced_nor_waited_for(special):
                 read(path)
     assert [os.stat(path).st_mode for path in special] == kinds
     assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
-
-
-def test_a_link_to_itself_is_not_replaced(tmp_path):
-    (tmp_path / "link").symlink_to("link")
-    with pytest.raises(UserError, match="link is a circular symbolic link"):
-        writing.check_writable_folder(str(tmp_path / "link"), "output_file")
-    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_pipe_that_is_open_already_is_read(tmp_path):
@@ -197,17 +182,20 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     assert (tmp_path / "disk" / "absent").read_text() == "first"
 
 
-def test_a_lock_leaves_other_files_alone(tmp_path):
+def test_a_folder_has_one_user_and_its_lock_leaves_other_files_alone(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
-    precious, lock = tmp_path / "precious.txt", folder / ".lock"
-    precious.write_text("the only copy")
-    lock.symlink_to(precious)
 
     def assert_refused(message):
         with pytest.raises(UserError, match=message), writing.exclusive_lock(str(folder), "trains into"):
             pass
 
+    with writing.exclusive_lock(str(folder), "trains into"):
+        assert_refused("another process trains into")
+    precious, lock = tmp_path / "precious.txt", folder / ".lock"
+    precious.write_text("the only copy")
+    lock.unlink()
+    lock.symlink_to(precious)
     assert_refused(r"cannot open the lock file .*/\.lock: Too many levels of symbolic links; delete it or use")
     assert precious.read_text() == "the only copy"
     lock.unlink()
@@ -260,13 +248,9 @@ def test_names_that_cannot_be(tmp_path, name, message):
         with pytest.raises(UserError, match=message):
             use(path)
     assert os.listdir(tmp_path) == []
-
-
-def test_the_longest_names_can_be_written(tmp_path):
-    for name in ("a" * 255, "\u00e9" * 127, "\u4e2d" * 85):
-        with writing.atomic_write(str(tmp_path / name)) as sink:
-            sink.write(name)
-        assert (tmp_path / name).read_text() == name
+    for longest in ("a" * 255, "\u00e9" * 127, "\u4e2d" * 85):
+        write(str(tmp_path / longest))
+    assert len(os.listdir(tmp_path)) == 3
 
 
 def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
@@ -280,10 +264,12 @@ def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
 def test_disk_errors_name_the_file(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("words")
+    (tmp_path / "loop").symlink_to("loop")
     for use, path, message in (
         (writing.make_folders, "file", "file is a file, not a folder"),
         (lambda path: writing.check_writable_folder(path, "output_file"), "absent/x", "output_file.*does not exist"),
         (lambda path: writing.check_writable_folder(path, "output_file"), ".", "is a folder"),
+        (lambda path: writing.check_writable_folder(path, "output_file"), "loop", "loop is a circular symbolic link"),
         (text_files.read_text, "folder", "cannot read .*folder: Is a directory"),
     ):
         with pytest.raises(UserError, match=message):
@@ -303,35 +289,14 @@ def test_disk_errors_name_the_file(tmp_path):
     ):
         os.dup2(full.fileno(), sink.fileno())
         sink.write("words")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[" * 200_000 + "]" * 200_000, "a.json is nested too deeply to be read as JSON"),
-        ('{"a":' * 200_000 + "1" + "}" * 200_000, "a.json is nested too deeply to be read as JSON"),
-        ('{"a": NaN}', "a.json is not JSON: NaN is not a finite number"),
-        ('{"a": [-Infinity]}', "a.json is not JSON: -Infinity is not a finite number"),
-        ('{"a": 1e999}', "a.json is not JSON: 1e999 is not a finite number"),
-    ],
-)
-def test_json_that_python_alone_would_take(tmp_path, text, message):
-    (tmp_path / "a.json").write_text(text)
-    for read in (text_files.read_json, text_files.read_json_list):
-        with pytest.raises(UserError, match=message):
-            read(str(tmp_path / "a.json"), "history")
-
-
-@pytest.mark.parametrize("scheme", ["s3", "https"])
-def test_a_file_system_that_tensorflow_lacks_is_named(scheme):
-    path = f"{scheme}://bucket/file"
-    for use in (*USES, files.is_folder, files.exists):
-        with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy the"):
-            use(path)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "loop"]
 
 
 def test_errors_of_remote_files_are_mistakes():
+    for use in (*USES, files.is_folder, files.exists):
+        for scheme in ("s3", "https"):
+            with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy"):
+                use(f"{scheme}://bucket/file")
     for use in (*USES[:2], files.size, files.list_folder):
         with pytest.raises(UserError, match="ram://nowhere/file"):
             use("ram://nowhere/file")
@@ -384,14 +349,11 @@ def test_a_file_or_link_that_somebody_planted_is_not_written_to(tmp_path, monkey
     precious.write_text("the only copy")
     monkeypatch.setattr(writing.secrets, "token_hex", lambda num_bytes: "guessed")
     planted = tmp_path / ".out.partial-guessed"
+    monkeypatch.setattr(writing, "remove_abandoned", lambda path: None)
     for plant in (lambda: planted.symlink_to(precious), lambda: planted.write_text("planted")):
         plant()
-        monkeypatch.setattr(writing, "remove_abandoned", lambda path: None)
-        with (
-            pytest.raises(UserError, match="cannot write .*out: File exists"),
-            writing.atomic_write(str(tmp_path / "out")),
-        ):
-            pass
+        with pytest.raises(UserError, match="cannot write .*out: File exists"):
+            write(str(tmp_path / "out"))
         planted.unlink(missing_ok=True)
     assert precious.read_text() == "the only copy"
 

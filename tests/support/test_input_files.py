@@ -33,6 +33,8 @@ def test_a_folder_stands_for_the_files_below(folder):
     assert find_inputs("corpus/a/c/*") == ["corpus/a/c/d.txt"]
     assert find_inputs("./corpus/a/c") == ["./corpus/a/c/d.txt"]
     assert find_inputs(str(folder / "corpus")) == [str(folder / name) for name in ALL]
+    (folder / "@odd").write_text("words")
+    assert find_inputs("./@odd") == ["./@odd"]
 
 
 def test_links_to_folders_are_followed_once(folder):
@@ -44,14 +46,11 @@ def test_links_to_folders_are_followed_once(folder):
     assert sorted(found) == sorted(str(folder / name) for name in expected)
 
 
-def test_a_list_names_files_globs_and_folders(folder):
+def test_a_list_names_files_globs_and_folders_relative_to_the_current_folder(folder):
     given = write(folder / "list.txt", "\ufeffcorpus/b.txt\n\n  corpus/a \r\ncorpus/f,g.txt\ncorpus/x*")
     expected = ["corpus/b.txt", *ALL[:2], *ALL[3:]]
     assert find_inputs("@list.txt") == find_inputs(given) == expected
     assert find_inputs("corpus/b.txt,@list.txt,corpus/a/z.txt") == ["corpus/b.txt", *expected, "corpus/a/z.txt"]
-
-
-def test_paths_in_a_list_are_relative_to_the_current_folder(folder):
     write(folder / "corpus" / "list", "corpus/b.txt")
     assert find_inputs("@corpus/list") == ["corpus/b.txt"]
     write(folder / "corpus" / "list", "b.txt")
@@ -59,42 +58,26 @@ def test_paths_in_a_list_are_relative_to_the_current_folder(folder):
         find_inputs("@corpus/list")
 
 
-def test_names_with_an_at_sign(folder):
-    (folder / "@odd").write_text("words")
-    assert find_inputs("./@odd") == ["./@odd"]
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("patterns", "listed", "message"),
     [
-        ("corpus/b.txt\n\nabsent.txt\n", r"list, line 3: no file matches 'absent\.txt'; check the path$"),
-        ("corpus/b.txt\n@other\n", r"list, line 2: '@other' is a list within a list"),
-        ("corpus/empty\n", r"list, line 1: there are no input files in the folder corpus/empty"),
-        ("\n \n", r"the file list list is empty; write one path"),
-        ("", r"the file list list is empty"),
-        ("corpus/pipe\n", r"list, line 1: corpus/pipe is a device, a pipe"),
+        ("@list", "corpus/b.txt\n\nabsent.txt\n", r"list, line 3: no file matches 'absent\.txt'; check the path$"),
+        ("@list", "corpus/b.txt\n@other\n", r"list, line 2: '@other' is a list within a list"),
+        ("@list", "corpus/empty\n", r"list, line 1: there are no input files in the folder corpus/empty"),
+        ("@list", "\n \n", r"the file list list is empty; write one path"),
+        ("@list", "corpus/pipe\n", r"list, line 1: corpus/pipe is a device, a pipe"),
+        ("@absent", "", "cannot read absent: No such file"),
+        ("@", "", "'@' needs the name"),
+        ("@corpus", "", "@corpus is a folder, not a list of files; leave out the @"),
+        ("@corpus/pipe", "", "corpus/pipe is a device, a pipe"),
+        ("corpus,", "", r"no file matches ''; check the path \(given: 'corpus,'\)"),
+        ("corpus/b.txt,absent", "", "no file matches 'absent'"),
     ],
 )
-def test_mistakes_in_a_list_are_located(folder, text, message):
+def test_mistakes_are_located(folder, patterns, listed, message):
     (folder / "corpus" / "empty" / ".git").mkdir(parents=True)
     (folder / "corpus" / "empty" / ".git" / "file").write_text("words")
-    write(folder / "list", text)
-    with pytest.raises(UserError, match=message):
-        find_inputs("@list")
-
-
-@pytest.mark.parametrize(
-    ("patterns", "message"),
-    [
-        ("@absent", "cannot read absent: No such file"),
-        ("@", "'@' needs the name"),
-        ("@corpus", "@corpus is a folder, not a list of files; leave out the @"),
-        ("@corpus/pipe", "corpus/pipe is a device, a pipe"),
-        ("corpus,", r"no file matches ''; check the path \(given: 'corpus,'\)"),
-        ("corpus/b.txt,absent", "no file matches 'absent'"),
-    ],
-)
-def test_mistakes_in_the_flag(folder, patterns, message):
+    write(folder / "list", listed)
     with pytest.raises(UserError, match=message):
         find_inputs(patterns)
 

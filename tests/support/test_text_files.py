@@ -6,13 +6,14 @@ import lzma
 import os
 import random
 import re
+import sys
 from typing import Any, Literal, TypedDict
 
 import pytest
 from backports import zstd
 
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError, install_command
+from official_bert.support.errors import UserError, blocked_imports, install_command
 from tests.compressing import COMPRESS
 from tests.conftest import run_program
 
@@ -128,6 +129,18 @@ def test_a_missing_package_is_named(tmp_path):
     assert run_program(program).strip().endswith(f"install it: {install_command('zstd')}")
     path.write_bytes(lzma.compress(b"a"))
     assert "needs the Python module lzma" in run_program(program)
+
+
+def test_a_package_is_left_out_of_the_imports_of_a_block(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "peer_of_keras.py").touch()
+    with pytest.raises(ImportError), blocked_imports("peer_of_keras", "json"):
+        import json  # noqa: F401  # is imported already, and stays
+
+        import peer_of_keras
+    import peer_of_keras  # noqa: F401
+
+    del sys.modules["peer_of_keras"]
 
 
 def test_lines_from_some_byte_on(tmp_path):

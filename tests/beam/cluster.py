@@ -49,52 +49,31 @@ class Process:
         return Result(types.SimpleNamespace(returncode=returncode, stdout=stdout, stderr=stderr))
 
 
-class Cluster:
-    """Addresses of the cluster and its pools, each of which runs one worker of a job.
-
-    Attributes:
-      beam_args: options of a pipeline that runs here.
-      pools: the processes.
-    """
-
-    def __init__(self, folder, num_pools):
-        ports = [_free_port() for _ in range(num_pools)]
-        module = "apache_beam.runners.worker.worker_pool_main"
-        self.pools = [
-            Process([sys.executable, "-m", module, f"--service_port={port}"], folder / f"pool-{port}.log")
-            for port in ports
-        ]
-        addresses = [f"localhost:{port}" for port in ports]
-        self._service = Process([sys.executable, str(JOB_SERVICE), *addresses], folder / "job_service.log")
-        try:
-            for port in ports:
-                _wait_for(port)
-            found = json.loads(self._service.first_line())
-        except BaseException:
-            self.kill()
-            raise
-        self.beam_args = (
-            f"--runner=PortableRunner --job_endpoint={found['jobs']} --environment_type=EXTERNAL "
-            f"--environment_config={found['pools']}"
-        )
-
-    def kill_a_busy_pool(self):
-        """Kill the second pool after the workers of both have computed for a while."""
-        wait_until(lambda: all(any(map(is_busy, pool.children())) for pool in self.pools))
-        self.pools[1].kill()
-
-    def kill(self):
-        for process in (*self.pools, self._service):
-            process.kill()
-
-
 @contextlib.contextmanager
 def cluster(folder, num_pools=2):
-    running = Cluster(folder, num_pools)
-    try:
-        yield running
-    finally:
-        running.kill()
+    """Yield `beam_args`, the options of a pipeline that runs in pools of one worker each, and `kill_a_busy_pool`."""
+    ports = [_free_port() for _ in range(num_pools)]
+    with contextlib.ExitStack() as processes:
+
+        def start(name, *command):
+            process = Process([sys.executable, *command], folder / f"{name}.log")
+            processes.callback(process.kill)
+            return process
+
+        def kill_a_busy_pool():
+            """Kill the second pool after the workers of both have computed for a while."""
+            wait_until(lambda: all(any(map(is_busy, pool.children())) for pool in pools))
+            pools[1].kill()
+
+        module = "apache_beam.runners.worker.worker_pool_main"
+        pools = [start(f"pool-{port}", "-m", module, f"--service_port={port}") for port in ports]
+        service = start("job_service", str(JOB_SERVICE), *(f"localhost:{port}" for port in ports))
+        for port in ports:
+            _wait_for(port)
+        found = json.loads(service.first_line())
+        beam_args = f"--runner=PortableRunner --job_endpoint={found['jobs']} --environment_type=EXTERNAL "
+        beam_args += f"--environment_config={found['pools']}"
+        yield types.SimpleNamespace(beam_args=beam_args, kill_a_busy_pool=kill_a_busy_pool)
 
 
 @contextlib.contextmanager

@@ -29,14 +29,6 @@ def collection(tmp_path):
     return write
 
 
-def test_judged_queries_all_documents_and_judgments_are_read(collection):
-    queries, corpus, qrels = read_beir(collection(), "test")
-    assert list(queries.items()) == [("q2", "a title"), ("q1", "the sea")]
-    assert qrels == {"q2": {"d2": 1.0, "d1": 0.0}, "q1": {"d1": 2.0}}
-    passages = [Passage("d1", "Tides The sea rises."), Passage("d2", "No title."), Passage("d3", "")]
-    assert list(corpus) == passages
-
-
 def test_a_judged_document_that_is_missing_is_a_warning(collection, caplog):
     _, corpus, qrels = read_beir(collection(qrels=QRELS + "q1\td4\t1\n"), "test")
     assert (len(list(corpus)), qrels["q1"]) == (3, {"d1": 2.0, "d4": 1.0})  # so that recall counts it
@@ -71,8 +63,12 @@ def test_a_bad_line_is_named(collection, contents, message):
         list(read_beir(collection(**contents), "test")[1])
 
 
-def test_a_missing_split_and_a_missing_corpus_are_named(collection, tmp_path):
+def test_judged_queries_all_documents_and_judgments_are_read(collection, tmp_path):
     folder = collection()
+    queries, corpus, qrels = read_beir(folder, "test")
+    assert list(queries.items()) == [("q2", "a title"), ("q1", "the sea")]
+    assert qrels == {"q2": {"d2": 1.0, "d1": 0.0}, "q1": {"d1": 2.0}}
+    assert list(corpus) == [Passage("d1", "Tides The sea rises."), Passage("d2", "No title."), Passage("d3", "")]
     with pytest.raises(UserError, match=r"/qrels/dev\.tsv does not exist; the BEIR layout"):
         read_beir(folder, "dev")
     (tmp_path / "corpus.jsonl").unlink()

@@ -1,6 +1,5 @@
 """Corpora in all file formats, whole and in parts: the parts of a file contain each document exactly once."""
 
-import gzip
 import itertools
 import json
 import random
@@ -116,12 +115,12 @@ def wikiextractors_articles(rng):
     ("make", "file_format", "step"),
     [
         (lambda rng: (text := random_text(rng), expected_documents(text)), "text", 1),
-        (json_lines, "jsonl", 7), (single_lines, "lines", 1), (wikiextractors_articles, "wikiextractor", 7),
+        (json_lines, "jsonl", 11), (single_lines, "lines", 3), (wikiextractors_articles, "wikiextractor", 11),
     ],
 )  # fmt: skip
 def test_parts_have_each_document_once(tmp_path, make, file_format, step):
     path, rng = tmp_path / "file", random.Random(1)
-    for _ in range(8):
+    for _ in range(6):
         content, expected = make(rng)
         path.write_bytes(content.encode())
         sizes = range(1, len(content.encode()) + 2, step)
@@ -143,6 +142,9 @@ def test_parts_of_parquet_have_each_row_once(tmp_path):
 def test_compressed_files_are_one_part_with_the_positions_of_their_text(tmp_path, ending):
     text = "a\n\nb\nc\n\n\nd"
     path = tmp_path / f"text{ending}"
+    path.write_bytes(COMPRESS[ending](b"\n" * 1000 + b"a\n" + b"\n \n" * 1000 + b"b\n\n\n"))
+    (part,) = corpus_parts([str(path)])  # repeated blank lines are given once
+    assert list(CorpusReader(part)) == [(0, ""), (1000, "a"), (1002, ""), (4002, "b"), (4004, "")]
     path.write_bytes(COMPRESS[ending](text.encode()))
     (part,) = corpus_parts([str(path)], part_bytes=1)
     assert documents([part]) == expected_documents(text)
@@ -173,6 +175,8 @@ def test_formats_are_detected_by_name_and_parquet_by_content(tmp_path):
     assert [part.file_format for part in corpus_parts(names)] == ["parquet", "jsonl", "text"]
     (part,) = corpus_parts([str(tmp_path / "dump.JSON.gz")], file_format="text")
     assert documents([part]) == [[(0, '{"text": "a"}')]]
+    (tmp_path / "a.jsonl").write_text("{}")
+    corpus_parts([str(tmp_path / "text"), str(tmp_path / "a.jsonl")], text_field="body")  # one of them may have it
 
 
 def test_remote_files():
@@ -184,13 +188,6 @@ def test_remote_files():
     with files.open_file("ram://corpus.parquet", "wb") as sink:
         sink.write(table.getvalue().to_pybytes())
     assert documents(corpus_parts(["ram://corpus.parquet"], part_bytes=1)) == [[(0, "a")], [(1, "b")]]
-
-
-def test_repeated_blank_lines_are_given_once(tmp_path):
-    path = tmp_path / "blank.gz"
-    path.write_bytes(gzip.compress(b"\n" * 1000 + b"a\n" + b"\n \n" * 1000 + b"b\n\n\n"))
-    (part,) = corpus_parts([str(path)])
-    assert list(CorpusReader(part)) == [(0, ""), (1000, "a"), (1002, ""), (4002, "b"), (4004, "")]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,7 @@ def test_bad_lines_of_json_are_located_in_every_part(tmp_path, line, message):
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_lines_that_are_not_utf8_are_replaced_or_left_out_in_every_part(tmp_path, caplog, invalid_text, name):
     rng, path, is_text = random.Random(7), tmp_path / name, name == "a.txt"
-    for _ in range(30):
+    for _ in range(12):
         texts = [rng.choice([b"", b"a", b"b\xffc\xe9", b"\xe9", "é中".encode()]) for _ in range(rng.randrange(9))]
         path.write_bytes(b"".join(text + b"\n" if is_text else b'{"text": "%b"}\n' % text for text in texts))
         kept = [text for text in texts if invalid_text == "replace" or text not in (b"b\xffc\xe9", b"\xe9")]
@@ -230,12 +227,13 @@ def test_lines_that_are_not_utf8_are_replaced_or_left_out_in_every_part(tmp_path
 def test_bad_columns_of_parquet(tmp_path):
     columns = {"text": ["a", None], "n": [1, 2], "more": ["a", "b"], "kind": pa.array(["x", "x"]).dictionary_encode()}
     path = write_parquet(tmp_path / "p.parquet", columns)
-    with pytest.raises(UserError, match=r"p\.parquet: no column 'body'; the columns are 'text', 'n', 'more', 'kind'"):
-        corpus_parts([path], text_field="body")
-    with pytest.raises(UserError, match=r"p\.parquet: the column 'n' holds int64; a text must be a string"):
-        corpus_parts([path], text_field="n")
-    with pytest.raises(UserError, match=r"p\.parquet, row 1: 'text' is null; a text must be a string"):
-        documents(corpus_parts([path]))
+    for name, message in (
+        ("body", r"p\.parquet: no column 'body'; the columns are 'text', 'n', 'more', 'kind'"),
+        ("n", r"p\.parquet: the column 'n' holds int64; a text must be a string"),
+        ("text", r"p\.parquet, row 1: 'text' is null; a text must be a string"),
+    ):
+        with pytest.raises(UserError, match=message):
+            documents(corpus_parts([path], text_field=name))
     assert documents(corpus_parts([path], text_field="kind")) == [[(0, "x")], [(1, "x")]]
     table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, path)
@@ -263,21 +261,13 @@ def test_damaged_and_invalid_parquet_files(tmp_path):
             documents(corpus_parts([str(path)]))
 
 
-def test_a_text_field_that_nothing_has_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(UserError, match="text_field=body cannot be used with plain text"):
-        corpus_parts([str(tmp_path / "a.txt")], text_field="body")
-    (tmp_path / "a.jsonl").write_text("{}")
-    corpus_parts([str(tmp_path / "a.txt"), str(tmp_path / "a.jsonl")], text_field="body")
-
-
 def test_one_large_row_group_is_read_in_little_memory(tmp_path):
-    """A group of 130 MB must be read without holding it in memory."""
+    """A group of 80 MB must be read without holding it in memory."""
     text = "words of a text " * 200
     schema = pa.schema([("text", pa.string()), ("other", pa.string())])
     with pq.ParquetWriter(tmp_path / "p.parquet", schema, use_dictionary=False, compression="none") as writer:
-        texts = [f"{number} {text}" for number in range(20_000)]
-        writer.write_table(pa.table({"text": texts, "other": texts}, schema=schema), row_group_size=20_000)
+        texts = [f"{number} {text}" for number in range(12_000)]
+        writer.write_table(pa.table({"text": texts, "other": texts}, schema=schema), row_group_size=12_000)
     program = (
         "import re, sys, pyarrow.parquet\n"
         "from official_bert.data.corpus_files import CorpusReader, corpus_parts\n"
@@ -291,7 +281,7 @@ def test_one_large_row_group_is_read_in_little_memory(tmp_path):
         "print(lines, peak() - before)"
     )
     num_lines, megabytes = map(int, run_program(program, tmp_path / "p.parquet").split())
-    assert num_lines == 20_000
+    assert num_lines == 12_000
     assert megabytes < 40, megabytes
 
 

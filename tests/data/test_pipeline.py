@@ -1,6 +1,7 @@
-"""Batches for training and evaluation, and budgets of tokens."""
+"""Batches for training and evaluation, budgets of tokens, and `DatasetTokenizer` in `dataset.map`."""
 
 import collections
+import gc
 import itertools
 
 import numpy as np
@@ -10,11 +11,12 @@ import tensorflow as tf
 from official_bert.data import batches as batching
 from official_bert.data import pipeline
 from official_bert.data.batches import TokenBudget, padded_lengths
-from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.pipeline import DatasetTokenizer, evaluation_batches, training_batches
 from official_bert.data.record_files import RecordWriter, read_records
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.support.errors import UserError
-from tests.conftest import endurance, slow
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import slow
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -37,22 +39,17 @@ def training(paths, schema=SCHEMA, batch_size=5, seed=7, **options):
     return training_batches(paths, schema, batch_size=batch_size, num_records=NUM_RECORDS, seed=seed, **options)
 
 
-def test_each_epoch_visits_each_record_once_in_another_order(paths):
+@pytest.mark.parametrize(("num_buffered", "num_together"), [(10_000, 16), (1, 1)])
+def test_each_epoch_visits_each_record_once_in_another_order(paths, monkeypatch, num_buffered, num_together):
+    # With more data than the shuffle buffer holds, files come in another order, or each epoch began with the same one.
+    monkeypatch.setattr(pipeline, "SHUFFLE_BUFFER", num_buffered)
+    monkeypatch.setattr(pipeline, "FILES_READ_TOGETHER", num_together)
     batches = numbers(training(paths), NUM_RECORDS)  # NUM_RECORDS batches of five: five epochs
     stream = [number for batch in batches for number in batch]
     epochs = [stream[start : start + NUM_RECORDS] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)]
-    for epoch in epochs:
-        assert collections.Counter(epoch) == collections.Counter(range(NUM_RECORDS))
-    assert len({tuple(epoch) for epoch in epochs}) == 5
-
-
-def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
-    # Otherwise data larger than the shuffle buffer would always begin with the same file.
-    monkeypatch.setattr(pipeline, "SHUFFLE_BUFFER", 1)
-    monkeypatch.setattr(pipeline, "FILES_READ_TOGETHER", 1)
-    batches = numbers(training(paths), NUM_RECORDS)
-    stream = [number for batch in batches for number in batch]
-    assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
+    assert [sorted(epoch) for epoch in epochs] == [list(range(NUM_RECORDS))] * 5
+    assert len({tuple(epoch) for epoch in epochs}) == 5 or num_buffered == 1
+    assert len({epoch[0] for epoch in epochs}) > 1
 
 
 @pytest.mark.parametrize("seed", [0, 2**32 - 1])
@@ -130,15 +127,6 @@ def text_paths(tmp_path):
     return paths
 
 
-def test_padded_lengths_are_few():
-    assert padded_lengths(128) == list(range(8, 129, 8))
-    assert padded_lengths(256)[-4:] == [208, 224, 240, 256]
-    assert padded_lengths(100)[-3:] == [88, 96, 100]
-    assert padded_lengths(5) == [5]
-    assert padded_lengths(480, unit=120) == [120, 240, 360, 480]
-    assert len(padded_lengths(512)) == 32
-
-
 def check_cut(batch, lengths=LENGTHS):
     """Assert that records are complete, and the batch is as short as its longest record."""
     extents = batch["input_mask"].sum(axis=1)
@@ -167,8 +155,8 @@ def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, m
     assert sum(widths) < 0.8 * 16 * len(widths)
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2])
-def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_replicas):
+@pytest.mark.parametrize(("num_replicas", "pool"), [(1, 23), (2, 22)])
+def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_replicas, pool):
     budget = TokenBudget(64, num_replicas)
     dataset = training(text_paths, TEXT_SCHEMA, budget, lengths=LENGTHS)
     assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
@@ -180,9 +168,10 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
         assert num_examples * width <= 64
         batches.append(batch)
         seen += batch["number"].tolist()
-        if len(seen) >= 22 * NUM_RECORDS:  # whole pools, of 23 or 22 records
+        if len(seen) >= 5 * pool:
             break
-    assert collections.Counter(seen) == dict.fromkeys(range(NUM_RECORDS), 22)
+    num_epochs, rest = divmod(5 * pool, NUM_RECORDS)
+    assert sorted(collections.Counter(seen).values()) == [num_epochs] * (NUM_RECORDS - rest) + [num_epochs + 1] * rest
     widths = [batch["input_ids"].shape[1] for batch in batches]
     assert set(widths) == set(LENGTHS) and widths != sorted(widths)
     sizes = [batch["input_ids"].shape for batch in batches]
@@ -194,19 +183,27 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
     ]
 
 
-@pytest.mark.parametrize("pooled", [9, *endurance(8192)])
-@pytest.mark.parametrize(("batch_size", "lengths"), [(5, None), *slow((TokenBudget(40), LENGTHS), (4, LENGTHS))])
-def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(text_paths, monkeypatch, batch_size, lengths, pooled):
-    monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
+# Bytes for four batches of records, for one, and for less than one record.
+@pytest.mark.parametrize(
+    ("batch_size", "lengths", "num_fitting"),
+    [(5, None, 0.5), *slow((TokenBudget(40), LENGTHS, 100), (4, LENGTHS, 16), (4, LENGTHS, 4))],
+)
+def test_a_resumed_run_has_the_batches_of_an_uninterrupted_one(
+    text_paths, monkeypatch, batch_size, lengths, num_fitting
+):
+    monkeypatch.setattr(pipeline, "_POOLED_RECORDS", 9)
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
+    monkeypatch.setattr(batching, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
 
     def batches(count, **options):
         return numbers(training(text_paths, TEXT_SCHEMA, batch_size, lengths=lengths, **options), count)
 
-    whole = batches(20)
-    assert batches(20) == whole != batches(20, seed=8)
-    for steps in (4, 14):
-        assert batches(20 - steps, start_record=sum(map(len, whole[:steps]))) == whole[steps:]
+    whole = batches(12)
+    for steps in (4, 10):
+        assert batches(12 - steps, start_record=sum(map(len, whole[:steps]))) == whole[steps:]
+    if num_fitting == 4:  # at most one batch is in memory, so nothing is sorted
+        unsorted = numbers(training(text_paths, TEXT_SCHEMA, batch_size), 12)
+        assert [sorted(batch) for batch in whole] == [sorted(batch) for batch in unsorted]
 
 
 def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devices):
@@ -222,71 +219,38 @@ def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devic
     assert len(set(seen)) == len(seen) == 22
 
 
-@pytest.mark.parametrize(("lengths", "num_replicas"), [(None, 1), (LENGTHS, 1), (LENGTHS, 2)])
-def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, lengths, num_replicas):
-    dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=lengths, num_replicas=num_replicas)
+@pytest.mark.parametrize(
+    ("batch_size", "lengths", "num_replicas", "read"),
+    [
+        (2, None, 1, None), (2, None, 1, range(5, 20)), (2, LENGTHS, 1, range(1, 23)), (2, LENGTHS, 2, None),
+        (3, LENGTHS, 3, range(22)),
+    ],
+)  # fmt: skip
+def test_evaluation_holds_each_record_once_with_its_place(text_paths, batch_size, lengths, num_replicas, read):
+    options = {"batch_size": batch_size, "lengths": lengths, "num_replicas": num_replicas, "numbers": read}
+    dataset = evaluation_batches(text_paths, TEXT_SCHEMA, **options)
     if lengths:
         assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # a single trace for all shapes
     batches = list(dataset.as_numpy_iterator())
+    in_numpy = list(batching.numpy_evaluation_batches(text_paths, TEXT_SCHEMA, **options))
+    for batch, other in zip(*(sorted(both, key=str) for both in (batches, in_numpy)), strict=True):
+        assert batch.keys() == other.keys()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, other[name], strict=True)
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
+    in_order = in_order[read.start : read.stop] if read else in_order
     places = {}
     for batch in batches:
         check_cut(batch, lengths)
         num_examples, width = batch["input_ids"].shape
         assert num_examples % num_replicas == 0
-        assert num_examples * width <= 2 * 16
+        assert num_examples * width <= batch_size * 16
         is_real = batch["is_real_example"] == 1
         places |= dict(zip(batch["record_index"][is_real].tolist(), batch["number"][is_real].tolist(), strict=True))
-    assert [places[place] for place in range(NUM_RECORDS)] == in_order
+    assert [places[place] for place in range(len(places))] == in_order
     assert (max(len(batch["number"]) for batch in batches) > 4) == bool(lengths)  # short records in larger batches
-    num_filled = sum(len(batch["number"]) for batch in batches) - NUM_RECORDS
+    num_filled = sum(len(batch["number"]) for batch in batches) - len(in_order)
     assert num_filled <= (num_replicas - 1 if lengths else 1) * len(LENGTHS)
-
-
-@pytest.mark.slow
-def test_evaluation_of_some_records_counts_them_from_the_first_of_these(text_paths):
-    in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
-    for numbers_read in (range(3, 10), range(9, 15), range(20, NUM_RECORDS), range(1)):
-        batches = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, numbers=numbers_read)
-        found = {}
-        for batch in batches.as_numpy_iterator():
-            found |= dict(zip(batch["record_index"].tolist(), batch["number"].tolist(), strict=True))
-        assert [found[place] for place in range(len(found))] == in_order[numbers_read.start : numbers_read.stop]
-
-
-@pytest.mark.parametrize("options", [{}, {"lengths": LENGTHS}, {"lengths": LENGTHS, "num_replicas": 3}])
-@pytest.mark.parametrize("numbers_read", [None, range(5, 20)])
-def test_evaluation_in_numpy_has_the_same_batches(text_paths, options, numbers_read):
-    options = {"batch_size": 4, "numbers": numbers_read, **options}
-    expected = list(evaluation_batches(text_paths, TEXT_SCHEMA, **options).as_numpy_iterator())
-    found = list(batching.numpy_evaluation_batches(text_paths, TEXT_SCHEMA, **options))
-    assert len(found) == len(expected)
-    for batch, other in zip(*(sorted(both, key=str) for both in (found, expected)), strict=True):
-        assert batch.keys() == other.keys()
-        for name, values in batch.items():
-            np.testing.assert_array_equal(values, other[name], strict=True)
-
-
-# Bytes for three batches of records, for one, and for less than one record.
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("num_fitting", "lengths"),
-    [(12, LENGTHS), (0.5, LENGTHS), (4, LENGTHS), (0.5, None)],
-)
-def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(text_paths, monkeypatch, num_fitting, lengths):
-    monkeypatch.setattr(batching, "MAX_BYTES", int(num_fitting * TEXT_SCHEMA.num_bytes))
-    num_batches = 12  # four pools of three batches: two epochs and two records
-    batches = list(training(text_paths, TEXT_SCHEMA, 4, lengths=lengths).take(num_batches).as_numpy_iterator())
-    for batch in batches:
-        check_cut(batch, lengths)
-    counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
-    assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
-    if num_fitting <= 4 and lengths:  # at most one batch is in memory, so nothing is sorted
-        unsorted = numbers(training(text_paths, TEXT_SCHEMA, 4), num_batches)
-        assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
-    for steps in (2, 7):
-        resumed = training(text_paths, TEXT_SCHEMA, 4, lengths=lengths, start_record=steps * 4)
-        assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
 
 
 def test_compressed_files_are_read_among_others(tmp_path, paths):
@@ -303,6 +267,11 @@ def test_compressed_files_are_read_among_others(tmp_path, paths):
 
 
 def test_the_documented_examples():
+    assert padded_lengths(128) == list(range(8, 129, 8))
+    assert padded_lengths(256)[-4:] == [208, 224, 240, 256]
+    assert (padded_lengths(100)[-3:], padded_lengths(5)) == ([88, 96, 100], [5])
+    assert padded_lengths(480, unit=120) == [120, 240, 360, 480]
+    assert len(padded_lengths(512)) == 32
     lengths = [4, 8]
     for extents, expected in (
         ([5, 8, 2, 7, 1, 1, 3], [[8, 7], [5, 3], [2, 1, 1]]),
@@ -311,6 +280,9 @@ def test_the_documented_examples():
         extents = np.array(extents)
         batches = TokenBudget(16).split(extents, lengths, "seed")
         assert sorted((extents[rows].tolist() for rows in batches), reverse=True) == expected
+    for multiple, count, last in ((1, 103, [6, 7]), (2, 102, [6, 6])):  # full batches, and the last two share
+        sizes = sorted(len(rows) for rows in TokenBudget(80, multiple).split(np.full(count, 8), [8], "seed"))
+        assert sizes == last + [10] * 9
     assert TokenBudget(16, multiple=3).minimum(8) == 24
     with pytest.raises(ValueError, match="is less than the 24 tokens that the longest examples need"):
         TokenBudget(23, multiple=3).split(np.array([8, 8, 8]), lengths, "seed")
@@ -332,7 +304,29 @@ def test_every_batch_keeps_the_budget_and_all_are_in_one(multiple):
                 assert len(rows) * width <= num_tokens
 
 
-def test_batches_are_full_and_the_last_two_share():
-    for multiple, count, last in ((1, 103, [6, 7]), (2, 102, [6, 6])):
-        sizes = sorted(len(rows) for rows in TokenBudget(80, multiple).split(np.full(count, 8), [8], "seed"))
-        assert sizes == last + [10] * 9
+@pytest.mark.endurance
+def test_the_ids_of_a_mapped_dataset_are_those_of_the_tokenizer(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    tokenize = DatasetTokenizer(tokenizer, max_seq_length=16)
+    pairs = ["the baker woke before the town did .", "", "Zoë’s harbour"], ["the town", "the baker", "woke " * 9]
+    texts = tf.data.Dataset.from_tensor_slices(pairs)
+    padded = tokenizer(*pairs, max_seq_length=16, padding="max_length")
+    single = texts.map(tokenize)
+    gc.collect()  # a dataset keeps its tables alive
+    for number, found in enumerate(single.as_numpy_iterator()):
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, padded[name][number], strict=True)
+    assert single.batch(2).element_spec["input_ids"].shape.as_list() == [None, 16]
+    first = texts.map(lambda text, _: text)
+    for dataset, function in ((first, tokenizer), (first.batch(2), tokenizer.encode)):
+        with pytest.raises(Exception, match="use the graph tokenizer: tokenize = official_bert.DatasetTokenizer"):
+            dataset.map(function)
+    with pytest.raises(UserError, match=r"reads strings of shape \[B\] or \[\], not int32 \(\); if the dataset also"):
+        tokenize("the town", tf.constant(1))
+    for wrong, message in (
+        ({"tokenizer": 3}, "tokenizer is 3; give a FullTokenizer, or the folder"),
+        ({"max_seq_length": 2}, "max_seq_length=2 must be a whole number of at least 3"),
+        ({"padding": "none"}, "padding='none' must be"),
+    ):
+        with pytest.raises(UserError, match=message):
+            DatasetTokenizer(**{"tokenizer": tokenizer, **wrong})

@@ -48,14 +48,11 @@ def test_pairs_are_stretches_of_text_and_never_too_long(make, least, most):
                 assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
                 assert is_stretch(pair.first) and is_stretch(pair.second)
                 assert pair.first[0] // 10_000 == index
-                if not pair.is_negative:
-                    assert pair.second[0] // 10_000 == index
-                    assert pair.second[0] > pair.first[-1]
-                elif make is ordered_pairs:  # swapped
-                    assert pair.second[0] // 10_000 == index
-                    assert pair.second[-1] < pair.first[0]
-                else:
+                if pair.is_negative and make is sentence_pairs:
                     assert pair.second[0] // 10_000 != index  # ten tries among eight documents
+                else:
+                    before, after = (pair.second, pair.first) if pair.is_negative else (pair.first, pair.second)
+                    assert before[-1] < after[0] and pair.second[0] // 10_000 == index
                 are_negative.append(pair.is_negative)
     assert least < np.mean(are_negative) < most
 
@@ -68,12 +65,8 @@ def test_every_sentence_is_used():
         pieces = [piece for pair in pairs for part in (pair.first, pair.second) for piece in part]
         used = {piece for piece in pieces if piece // 10_000 == index}
         assert used == set(corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]])
-
-
-def test_a_single_document_pairs_with_itself():
-    corpus = make_corpus(random.Random(3), num_documents=1)
-    rng = random.Random(4)
-    assert any(pair.is_negative for _ in range(20) for pair in pairs_of(corpus, 0, rng))
+    alone = make_corpus(rng, num_documents=1)  # which pairs with itself
+    assert any(pair.is_negative for _ in range(20) for pair in pairs_of(alone, 0, rng))
 
 
 def test_ordered_pairs_use_each_piece_once_and_join_where_sentences_do():
@@ -124,10 +117,7 @@ def test_a_long_document_has_short_stretches_among_full_ones():
     short = [length for length in lengths if length < MAX_NUM_PIECES]
     assert 0.1 < len(short) / len(lengths) < 0.3
     assert min(short) == 2
-
-
-def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
-    corpus = corpus_of([range(3), range(100, 125), range(200, 204)])
+    corpus = corpus_of([range(3), range(100, 125), range(200, 204)])  # a long sentence is cut where it is full
     found = pairs_of(corpus, 0, random.Random(1), 0.0, full_sentences, longest=10)
     expected = [range(3), range(100, 110), range(110, 120)]
     assert list(map(list, found)) == [*map(list, expected), [*range(120, 125), *range(200, 204)]]

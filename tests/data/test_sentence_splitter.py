@@ -42,7 +42,7 @@ def assert_kept(text):
     assert position == len(text), ascii(text)
 
 
-@pytest.mark.parametrize(("window", "num_texts", "parts"), [(10**5, 4000, 1), (1, 90, 9), (40, 200, 9), (300, 200, 9)])
+@pytest.mark.parametrize(("window", "num_texts", "parts"), [(10**5, 2000, 1), (1, 60, 9), (40, 100, 9), (300, 100, 9)])
 def test_the_characters_of_random_text_are_kept_also_where_it_is_cut(window, num_texts, parts, monkeypatch):
     monkeypatch.setattr(corpus_files, "_WINDOW", window)
     rng = random.Random(1)
@@ -60,24 +60,14 @@ def test_a_long_text_is_split_as_a_short_one(monkeypatch):
             assert split_sentences(text * 300) == expected * 300
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize("unit", ["a", "word ", "中", "a\0 "])
-def test_long_texts_without_an_end_are_one_sentence(unit):
-    text = " ".join((unit * 400_000).split())
-    assert split_sentences(text) == [text]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
+def test_white_space_counts_as_one_space_and_other_characters_stay():
+    for text, sentences in (
         ("", []),
         (" \n\u3000\t", []),
         (" The snow\n came\u3000 early.\r\n Why? ", ["The snow came early.", "Why?"]),
         ("The sn\0w came early. Nobody minded.", ["The sn\0w came early.", "Nobody minded."]),  # the splitter drops it
-    ],
-)
-def test_white_space_counts_as_one_space_and_other_characters_stay(text, sentences):
-    assert split_sentences(text) == sentences
+    ):
+        assert split_sentences(text) == sentences
 
 
 @pytest.mark.parametrize(
@@ -97,13 +87,10 @@ def test_sentences_of_many_languages(sentences):
     assert split_sentences((" " if is_spaced else "").join(sentences)) == sentences
 
 
-def test_a_package_that_is_not_there_or_cannot_be_loaded_is_named(monkeypatch, tmp_path):
+def test_a_package_that_cannot_be_loaded_is_named(monkeypatch, tmp_path):
     """For example on ARM processors, where the package can be installed but has no library."""
-    monkeypatch.setitem(sys.modules, "blingfire", None)
-    with pytest.raises(UserError, match=r"needs the package blingfire: pip install .*\[sentences\]'"):
-        load_splitter()
     (tmp_path / "blingfire.py").write_text("raise OSError('wrong ELF class')")
-    monkeypatch.delitem(sys.modules, "blingfire")
+    monkeypatch.delitem(sys.modules, "blingfire", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="blingfire, which splits sentences, cannot be used here: wrong ELF class"):
         load_splitter()

@@ -14,22 +14,14 @@ def source(path, content, **arguments):
     return TextSource(str(path), **arguments)
 
 
-def test_lines_are_texts_or_pairs(tmp_path):
+def test_lines_are_texts_or_pairs_and_json_in_lines_is_warned_of(tmp_path, caplog):
     content = " one text \n\na ||| b\nc ||| d ||| e\nf |||\n||| g\nh|||i\n\u2028j\x0ck\r\nno line end"
     assert list(source(tmp_path / "t.csv", content)) == [
         ("one text", None),
         ("", None),  # a blank line is a text, so that text numbers are line numbers
-        ("a", "b"),
-        ("c ||| d", "e"),
-        ("f |||", None),
-        ("||| g", None),
-        ("h|||i", None),
-        ("j\x0ck", None),
+        ("a", "b"), ("c ||| d", "e"), ("f |||", None), ("||| g", None), ("h|||i", None), ("j\x0ck", None),
         ("no line end", None),
-    ]
-
-
-def test_byte_order_marks_are_no_texts_and_json_in_lines_is_warned_of(tmp_path, caplog):
+    ]  # fmt: skip
     assert list(source(tmp_path / "t.txt", "\ufeffa\nb")) == [("a", None), ("b", None)]
     assert not caplog.text
     assert list(source(tmp_path / "t.txt", '{"text": "a"}\n')) == [('{"text": "a"}', None)]
@@ -52,7 +44,7 @@ def test_the_count_is_that_of_lines(tmp_path):
     assert TextSource("-").count() is TextSource("/dev/fd/3").count() is None
 
 
-def test_parquet_and_compressed_files(tmp_path):
+def test_parquet_and_compressed_files_and_columns_that_are_not_there(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"n": [1, 2], "a": ["one", " two "], "b": ["c", "d"]}), path)
     texts = TextSource(str(path), text_columns=["b", "a"])
@@ -71,9 +63,6 @@ def test_parquet_and_compressed_files(tmp_path):
             texts = TextSource(str(tmp_path / f"{name}{ending}"), text_columns=columns)
             texts.check()
             assert (list(texts), texts.count()) == (expected, None)
-
-
-def test_columns_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match=r"line 1: no column 'a'; the columns are 'a;b'; are they separated by semicol"):
         list(source(tmp_path / "t.csv", "a;b\n1;2\n", text_columns=["a"]))
     with pytest.raises(UserError, match="column 'b': without a header, give its number"):

@@ -16,15 +16,13 @@ from tests.compressing import COMPRESS
 from tests.conftest import run_program
 
 
+def grouped(lines):
+    """Return the documents of places and lines; blank lines are between them."""
+    return [list(group) for is_text, group in itertools.groupby(lines, lambda line: line[1] != "") if is_text]
+
+
 def documents(parts):
-    found = [[]]
-    for part in parts:
-        for position, line in CorpusReader(part):
-            if line:
-                found[-1].append((position, line))
-            elif found[-1]:
-                found.append([])
-    return [document for document in found if document]
+    return grouped(line for part in parts for line in CorpusReader(part))
 
 
 def random_text(rng):
@@ -37,16 +35,10 @@ def random_text(rng):
     return text.rstrip("\r\n") if rng.random() < 0.5 else text
 
 
-def expected_documents(text):
-    found, position = [[]], 0
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        sentence = line.replace("\r", "").strip()
-        if sentence:
-            found[-1].append((position, sentence))
-        else:
-            found.append([])
-        position += len(line.encode())
-    return [document for document in found if document]
+def lines_of(text):
+    """Return the place and the stripped text of each line."""
+    lines = re.finditer(r"[^\n]*\n|[^\n]+", text)
+    return [(len(text[: line.start()].encode()), line[0].replace("\r", "").strip("\ufeff").strip()) for line in lines]
 
 
 def assert_each_once(path, expected, sizes, **options):
@@ -90,12 +82,8 @@ def json_lines(rng):
 
 
 def single_lines(rng):
-    content, expected, position = rng.choice(["", "", "\ufeff"]) + random_text(rng), [], 0
-    for line in re.findall(r"[^\n]*\n|[^\n]+", content):
-        sentence = line.replace("\r", "").removeprefix("\ufeff").strip()
-        expected += [[(position, sentence)]] if sentence else []
-        position += len(line.encode())
-    return content, expected
+    content = rng.choice(["", "", "\ufeff"]) + random_text(rng)
+    return content, [[line] for line in lines_of(content) if line[1]]
 
 
 def wikiextractors_articles(rng):
@@ -114,7 +102,7 @@ def wikiextractors_articles(rng):
 @pytest.mark.parametrize(
     ("make", "file_format", "step"),
     [
-        (lambda rng: (text := random_text(rng), expected_documents(text)), "text", 1),
+        (lambda rng: (text := random_text(rng), grouped(lines_of(text))), "text", 1),
         (json_lines, "jsonl", 11), (single_lines, "lines", 3), (wikiextractors_articles, "wikiextractor", 11),
     ],
 )  # fmt: skip
@@ -147,7 +135,7 @@ def test_compressed_files_are_one_part_with_the_positions_of_their_text(tmp_path
     assert list(CorpusReader(part)) == [(0, ""), (1000, "a"), (1002, ""), (4002, "b"), (4004, "")]
     path.write_bytes(COMPRESS[ending](text.encode()))
     (part,) = corpus_parts([str(path)], part_bytes=1)
-    assert documents([part]) == expected_documents(text)
+    assert documents([part]) == grouped(lines_of(text))
     assert bytes_of(part) == files.size(str(path))
     dump = tmp_path / f"dump.jsonl{ending}"
     dump.write_bytes(COMPRESS[ending](b'{"text": "a\\nb"}\n{"text": "c"}'))

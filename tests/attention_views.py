@@ -3,16 +3,11 @@
 import numpy as np
 
 from official_bert.visualization.attention import AttentionView
-from tests.conftest import slow
 
-# One page per option; the combination is opened in every test run.
-HOSTILE_PARTS = (
-    "<img src=x onerror=document.title='owned'>",
-    "</script><script>document.title='owned'</script>",
-    "<!--<script>",
-    "{{policy}} {{data}} \u2028 \\u003c & &lt; \"'` $& $1",
+HOSTILE = (
+    "<img src=x onerror=document.title='owned'> </script><script>document.title='owned'</script> <!--<script> "
+    "{{policy}} {{data}} \u2028 \\u003c & &lt; \"'` $& $1"
 )
-HOSTILE = (" ".join(HOSTILE_PARTS), *slow(*HOSTILE_PARTS))
 
 
 def make_view(

@@ -64,12 +64,12 @@ def test_a_matrix_of_many_names_has_the_most_confused_and_their_counts():
     gold, predicted = rng.integers(0, 50, 3_000), rng.integers(0, 50, 3_000)
     section = confusion_section("Confusion", [str(number) for number in range(50)], gold, predicted, note="Also.")
     assert section.note == "The 30 of 50 with the most mistakes. Also."
-    wrong = [sum((gold == name) ^ (predicted == name)) for name in range(50)]
+    wrong = [((gold == name) ^ (predicted == name)).sum() for name in range(50)]
     shown = [int(name) for name in section.names]
     assert shown == sorted(shown)
     assert min(wrong[name] for name in shown) >= max(wrong[name] for name in set(range(50)) - set(shown))
     for row, counts in zip(shown, section.counts, strict=True):
-        assert counts == [sum((gold == row) & (predicted == column)) for column in shown]
+        assert counts == [((gold == row) & (predicted == column)).sum() for column in shown]
 
 
 def test_names_that_are_never_predicted_are_a_note_of_the_page_and_a_warning_of_the_log(tmp_path, caplog):

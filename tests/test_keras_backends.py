@@ -1,5 +1,6 @@
 """Keras's other backends: models, losses, optimizers, `fit` and saving give what they give with TensorFlow."""
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import tensorflow as tf
 
 import official_bert
 from official_bert.support.errors import UserError
-from tests import warm_start
 from tests.conftest import endurance, script_environment
 
 PROGRAM = """
@@ -93,14 +93,12 @@ def run(vocab_file, model_dir, tmp_path_factory):
     """Return a function that runs the program with a backend and returns its folder and results."""
     folder = tmp_path_factory.mktemp("backends")
 
+    @functools.cache
     def run(backend):
         variables = {"KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        environment = script_environment() | variables | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
         command = [sys.executable, "-c", PROGRAM, str(folder), vocab_file, str(model_dir / "bert_config.json")]
-        environment = script_environment() | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-        process = warm_start.run(command, environment, timeout=600) if backend == "tensorflow" else None
-        process = process or subprocess.run(
-            command, env=environment | variables, capture_output=True, text=True, timeout=600
-        )
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert process.returncode == 0, process.stderr
         with np.load(folder / f"{backend}.npz") as results:
             return str(folder / backend), dict(results)
@@ -108,17 +106,12 @@ def run(vocab_file, model_dir, tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
-def expected(run):
-    return run("tensorflow")[1]
-
-
 @pytest.mark.endurance
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_another_backend_gives_the_same(backend, run, request):
+def test_another_backend_gives_the_same(backend, run):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    (folder, found), expected = run(backend), request.getfixturevalue("expected")
+    (folder, found), (_, expected) = run(backend), run("tensorflow")
     assert found.keys() == {name for name in expected if backend == "jax" or not name.startswith("loss: ")}
     for name, array in found.items():
         tolerance = 1e-6 * max(1.0, abs(array).max()) if name.startswith("loss: ") else 1.1e-5

@@ -65,26 +65,6 @@ def test_modules_that_make_records():
     assert run_fresh(code, *names, "official_bert.data.record_files")["imported"] == []
 
 
-_NEED_TENSORFLOW = {
-    *("AttentionReader", "DatasetTokenizer"),
-    *("export", "load_export", "save_model"),
-}
-_IMPORTS = """
-import importlib, os, sys
-os.environ["KERAS_BACKEND"] = "jax"
-import official_bert.modeling.transformer  # a module of the model may be the first that is imported
-import official_bert.optimization.optimizers, official_bert.data.record_files, official_bert.checkpoints.loading
-for name in sys.argv[1:]:
-    importlib.import_module(name) if name.startswith("official_bert.") else getattr(official_bert, name)
-"""
-
-
-@pytest.mark.slow
-def test_models_and_tasks_on_jax():
-    tasks = [f"official_bert.tasks.{path.parent.name}.task" for path in ROOT.glob("official_bert/tasks/*/task.py")]
-    assert run_fresh(_IMPORTS, *tasks, *{*official_bert.__all__} - _NEED_TENSORFLOW)["imported"] == ["keras", "jax"]
-
-
 _PROGRAM = """
 import importlib.util, sys
 import keras
@@ -146,9 +126,8 @@ def test_pretraining_where_tensorflow_is_not_installed(corpus_file, vocab_file, 
     model.save_checkpoint(tmp_path / "theirs" / "model.safetensors")
     flags = {"input_file": corpus_file, "output_file": tmp_path / "records", "vocab_file": vocab_file}
     flags |= {"max_seq_length": 32, "max_predictions_per_seq": 5}
-    run_without(
-        "-m", "official_bert", "create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items())
-    )
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    run_without("-m", "official_bert", "create_pretraining_data", *given)
     places = [tmp_path / "records", tmp_path / "theirs", bundle, GOLDEN / "tf2" / "garden_encoder_v2"]
     printed = run_without("-c", _PROGRAM, *places).splitlines()
     assert len(printed) == 2
@@ -205,22 +184,28 @@ def test_predictors_where_tensorflow_is_not_installed(one_layer_config_file, voc
         assert_same(json.loads(answers), json.loads(others))
 
 
+_NEED_TENSORFLOW = {"AttentionReader", "DatasetTokenizer", "export", "load_export", "save_model"}
+_IMPORTS = """
+import importlib, sys
+import official_bert.modeling.transformer  # a module of the model may be the first that is imported
+import official_bert.optimization.optimizers, official_bert.data.record_files, official_bert.checkpoints.loading
+for name in sys.argv.pop(1).split():
+    importlib.import_module(name) if name.startswith("official_bert.") else getattr(official_bert, name)
+"""
+
+
 @pytest.mark.slow
 def test_predictions_of_a_command_where_tensorflow_is_not_installed(reviews, tmp_path, run_without):
-    shutil.copytree(reviews["output_dir"], tmp_path / "out")
-    expected = {name: (tmp_path / "out" / name).read_text() for name in ("test_results.tsv", "predictions.tsv")}
+    out = tmp_path / "out"
+    shutil.copytree(reviews["output_dir"], out)
+    expected = {name: (out / name).read_text() for name in ("test_results.tsv", "predictions.tsv")}
     for name in (*expected, "predict.tf_record", "predict.tf_record.json"):
-        (tmp_path / "out" / name).unlink(missing_ok=True)
-    flags = {
-        "output_dir": tmp_path / "out",
-        "backend": "jax",
-        "predict_file": "test.tsv",
-        "data_dir": reviews["data_dir"],
-    }
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    run_without("-m", "official_bert", "run_classifier", "--do_predict", *given)
+        (out / name).unlink(missing_ok=True)
+    tasks = [f"official_bert.tasks.{path.parent.name}.task" for path in ROOT.glob("official_bert/tasks/*/task.py")]
+    names = " ".join([*tasks, *{*official_bert.__all__} - _NEED_TENSORFLOW])
+    flags = ["--backend=jax", "--predict_file=test.tsv", f"--data_dir={reviews['data_dir']}", f"--output_dir={out}"]
+    run_without("-c", _IMPORTS + _SCRIPT, names, "run_classifier", "--do_predict", *flags)
     for name, text in expected.items():
-        found = re.split(r"(\d+\.\d+(?:e-\d+)?)", (tmp_path / "out" / name).read_text())
-        parts = re.split(r"(\d+\.\d+(?:e-\d+)?)", text)
+        found, parts = (re.split(r"(\d+\.\d+(?:e-\d+)?)", each) for each in ((out / name).read_text(), text))
         assert found[::2] == parts[::2] and len(parts) > 9
         np.testing.assert_allclose(np.array(found[1::2], float), np.array(parts[1::2], float), atol=1e-5)

@@ -22,7 +22,7 @@ from tests.modeling.model_cases import SMALL, S, V
 # No padding, and padding at the end, in the middle, at the start and everywhere.
 MASK = np.array([[1] * S, [1] * 4 + [0] * 3, [1, 0, 1, 0, 0, 1, 1], [0, 1, 1, 1, 0, 1, 1], [0] * S], np.int32)
 IDS = np.random.default_rng(1).integers(2, V, MASK.shape)
-SMALL = SMALL | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SMALL = SMALL | {"num_hidden_layers": 1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 BERT = BertConfig(**SMALL)
 MODERNBERT = ModernBertConfig(
     **SMALL | {"type_vocab_size": 0, "num_attention_heads": 3, "num_hidden_layers": 2, "local_attention": 2}

@@ -19,135 +19,74 @@ import transformers
 
 HERE = pathlib.Path(__file__).parent
 SIZES = {
-    "vocab_size": 33,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 16,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+    "vocab_size": 33, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
+    "max_position_embeddings": 16, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.3,
-}
+}  # fmt: skip
 DISTILBERT = {
-    "vocab_size": 33,
-    "dim": 12,
-    "n_layers": 2,
-    "n_heads": 3,
-    "hidden_dim": 20,
-    "max_position_embeddings": 16,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "seq_classif_dropout": 0.0,
-    "qa_dropout": 0.0,
-    "initializer_range": 0.3,
-}
+    "vocab_size": 33, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "max_position_embeddings": 16,
+    "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0, "qa_dropout": 0.0, "initializer_range": 0.3,
+}  # fmt: skip
 NARROW = SIZES | {"embedding_size": 8}
+COMMON = {"ForSequenceClassification": {"num_labels": 3}, "ForTokenClassification": {"num_labels": 5}}
+COMMON["ForMultipleChoice"] = {}
 # For each family its name in `transformers` classes, its keys, and special settings for each head.
 FAMILIES = {
-    "bert": (
-        "Bert",
-        SIZES,
-        {
-            "Model": {"layer_norm_eps": 1e-3},
-            "ForTokenClassification": {"num_labels": 5},
-            "ForSequenceClassification": {"type_vocab_size": 1, "num_hidden_layers": 3},
-            "ForPreTraining": {"hidden_act": "gelu_new"},
-            "ForQuestionAnswering": {"hidden_act": "relu"},
-            "ForMultipleChoice": {},
-        },
-    ),
-    "albert": (
-        "Albert",
-        NARROW | {"classifier_dropout_prob": 0.0},
-        {
-            "Model": {"num_hidden_groups": 2},
-            "ForPreTraining": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
-            "ForMaskedLM": {"layer_norm_eps": 1e-3},
-            "ForSequenceClassification": {"num_hidden_groups": 2, "inner_group_num": 2},
-            "ForTokenClassification": {"num_labels": 5},
-            "ForQuestionAnswering": {"hidden_act": "relu"},
-            "ForMultipleChoice": {},
-        },
-    ),
-    "distilbert": (
-        "DistilBert",
-        DISTILBERT,
-        {
-            "Model": {"n_layers": 1},
-            "ForMaskedLM": {"activation": "relu"},
-            "ForSequenceClassification": {"num_labels": 3},
-            "ForTokenClassification": {"num_labels": 5, "n_layers": 3},
-            "ForQuestionAnswering": {"sinusoidal_pos_embds": True},
-            "ForMultipleChoice": {},
-        },
-    ),
-    "electra": (
-        "Electra",
-        NARROW,
-        {
-            "Model": {"layer_norm_eps": 1e-3},
-            "ForPreTraining": {"embedding_size": 12},
-            "ForMaskedLM": {"hidden_act": "gelu_new"},
-            "ForSequenceClassification": {"num_labels": 3},
-            "ForTokenClassification": {"num_labels": 5, "embedding_size": 12},
-            "ForQuestionAnswering": {"num_hidden_layers": 3},
-            "ForMultipleChoice": {"summary_last_dropout": 0.0},
-        },
-    ),
-}
+    "bert": ("Bert", SIZES, COMMON | {
+        "Model": {"layer_norm_eps": 1e-3}, "ForPreTraining": {"hidden_act": "gelu_new"},
+        "ForSequenceClassification": {"type_vocab_size": 1, "num_hidden_layers": 3},
+        "ForQuestionAnswering": {"hidden_act": "relu"},
+    }),
+    "albert": ("Albert", NARROW | {"classifier_dropout_prob": 0.0}, COMMON | {
+        "Model": {"num_hidden_groups": 2}, "ForMaskedLM": {"layer_norm_eps": 1e-3},
+        "ForPreTraining": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
+        "ForSequenceClassification": {"num_hidden_groups": 2, "inner_group_num": 2},
+        "ForQuestionAnswering": {"hidden_act": "relu"},
+    }),
+    "distilbert": ("DistilBert", DISTILBERT, COMMON | {
+        "Model": {"n_layers": 1}, "ForMaskedLM": {"activation": "relu"},
+        "ForTokenClassification": {"num_labels": 5, "n_layers": 3},
+        "ForQuestionAnswering": {"sinusoidal_pos_embds": True},
+    }),
+    "electra": ("Electra", NARROW, COMMON | {
+        "Model": {"layer_norm_eps": 1e-3}, "ForMaskedLM": {"hidden_act": "gelu_new"},
+        "ForPreTraining": {"embedding_size": 12}, "ForTokenClassification": {"num_labels": 5, "embedding_size": 12},
+        "ForQuestionAnswering": {"num_hidden_layers": 3}, "ForMultipleChoice": {"summary_last_dropout": 0.0},
+    }),
+}  # fmt: skip
 ROBERTA = SIZES | {"max_position_embeddings": 18, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
-ROBERTA_HEADS = {
-    "Model": {"type_vocab_size": 2},
-    "ForMaskedLM": {"hidden_act": "relu"},
-    "ForSequenceClassification": {"num_labels": 3},
-    "ForTokenClassification": {"num_labels": 5},
+MPNET = {name: value for name, value in ROBERTA.items() if name != "type_vocab_size"}
+ROBERTA_HEADS = COMMON | {
+    "Model": {"type_vocab_size": 2}, "ForMaskedLM": {"hidden_act": "relu"},
     "ForQuestionAnswering": {"num_hidden_layers": 3},
-    "ForMultipleChoice": {},
-}
+}  # fmt: skip
 FEW_HEADS = {head: ROBERTA_HEADS[head] for head in ("ForMaskedLM", "ForSequenceClassification")}
+DEBERTA = SIZES | {
+    "num_hidden_layers": 3, "max_position_embeddings": 32, "relative_attention": True, "position_buckets": 8,
+    "pos_att_type": "p2c|c2p", "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+}  # fmt: skip
+MODERNBERT = {name: value for name, value in SIZES.items() if not name.endswith("prob")} | {
+    "num_hidden_layers": 4, "num_attention_heads": 2, "local_attention": 6,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "cls_token_id"), 1),
+    **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+}  # fmt: skip
 FAMILIES |= {
     "roberta": ("Roberta", ROBERTA, ROBERTA_HEADS),
     "xlm-roberta": ("XLMRoberta", ROBERTA, FEW_HEADS | {"Model": {"num_attention_heads": 2}}),
     "camembert": ("Camembert", ROBERTA, FEW_HEADS | {"ForTokenClassification": {"num_labels": 5}}),
-}
-MPNET = {name: value for name, value in ROBERTA.items() if name != "type_vocab_size"}
-FAMILIES["mpnet"] = ("MPNet", MPNET, {**ROBERTA_HEADS, "Model": {"max_position_embeddings": 182}})
-DEBERTA = SIZES | {
-    "num_hidden_layers": 3,
-    "max_position_embeddings": 32,
-    "relative_attention": True,
-    "position_buckets": 8,
-    "pos_att_type": "p2c|c2p",
-    "share_att_key": True,
-    "norm_rel_ebd": "layer_norm",
-    "position_biased_input": False,
-}
-DEBERTA_HEADS = {
-    "Model": {"hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 64},
-    "ForMaskedLM": {"legacy": False},
-    "ForSequenceClassification": {"num_labels": 3, "cls_dropout": 0.0},
-    "ForTokenClassification": {"num_labels": 5},
-    "ForQuestionAnswering": {"layer_norm_eps": 1e-3},
-    "ForMultipleChoice": {"cls_dropout": 0.0},
-}
-FAMILIES["deberta-v2"] = ("DebertaV2", DEBERTA, DEBERTA_HEADS)
-MODERNBERT = {name: value for name, value in SIZES.items() if not name.endswith("prob")} | {
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "local_attention": 6,
-    **dict.fromkeys(("pad_token_id", "bos_token_id", "cls_token_id"), 1),
-    **dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
-}
-MODERNBERT_HEADS = {
-    "Model": {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}},
-    "ForMaskedLM": {"norm_eps": 1e-3},
-    "ForSequenceClassification": {"num_labels": 3, "classifier_pooling": "mean"},
-    "ForTokenClassification": {"num_labels": 5, "global_attn_every_n_layers": 2},
-    "ForQuestionAnswering": {"hidden_activation": "relu"},
-    "ForMultipleChoice": {"max_position_embeddings": 32},
-}
-FAMILIES["modernbert"] = ("ModernBert", MODERNBERT, MODERNBERT_HEADS)
+    "mpnet": ("MPNet", MPNET, ROBERTA_HEADS | {"Model": {"max_position_embeddings": 182}}),
+    "deberta-v2": ("DebertaV2", DEBERTA, COMMON | {
+        "Model": {"hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 64},
+        "ForMaskedLM": {"legacy": False}, "ForSequenceClassification": {"num_labels": 3, "cls_dropout": 0.0},
+        "ForQuestionAnswering": {"layer_norm_eps": 1e-3}, "ForMultipleChoice": {"cls_dropout": 0.0},
+    }),
+    "modernbert": ("ModernBert", MODERNBERT, COMMON | {
+        "Model": {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}},
+        "ForMaskedLM": {"norm_eps": 1e-3}, "ForSequenceClassification": {"num_labels": 3, "classifier_pooling": "mean"},
+        "ForTokenClassification": {"num_labels": 5, "global_attn_every_n_layers": 2},
+        "ForQuestionAnswering": {"hidden_activation": "relu"}, "ForMultipleChoice": {"max_position_embeddings": 32},
+    }),
+}  # fmt: skip
 LENGTHS = (9, 5, 7, 2)  # multiplied in models with more positions
 RATE, NUM_STEPS = 0.02, 10
 
@@ -242,14 +181,10 @@ def make_tokenizer(folder):
     encoded = [tokenizer(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
     pair, masked = ("the smith", " and the sheep"), "The <mask> keeps<mask> lantern."
     expected = {
-        "texts": texts,
-        "ids": [encoding["input_ids"] for encoding in encoded],
-        "offsets": [encoding["offset_mapping"] for encoding in encoded],
-        "pair": pair,
-        "pair_ids": tokenizer(*pair)["input_ids"],
-        "masked": masked,
-        "masked_ids": tokenizer(masked)["input_ids"],
-    }
+        "texts": texts, "ids": [encoding["input_ids"] for encoding in encoded],
+        "offsets": [encoding["offset_mapping"] for encoding in encoded], "pair": pair,
+        "pair_ids": tokenizer(*pair)["input_ids"], "masked": masked, "masked_ids": tokenizer(masked)["input_ids"],
+    }  # fmt: skip
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 

@@ -18,11 +18,7 @@ FOLDER = pathlib.Path(__file__).parent / "answers"
 SPECIAL = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = "the a cat zoe keeps bees in spring who letters paris anna goes to rome . , ? un ##able ##s ##ing walk"
 VOCABULARY = [*SPECIAL, *WORDS.split(" ")]
-SIZES = {
-    "vocab_size": len(VOCABULARY),
-    "max_position_embeddings": 40,
-    "initializer_range": 0.7,
-}
+SIZES = {"vocab_size": len(VOCABULARY), "max_position_embeddings": 40, "initializer_range": 0.7}
 BERT_SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
 DISTILBERT_SIZES = {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 12}
 FAMILIES = {

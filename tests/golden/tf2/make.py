@@ -45,6 +45,11 @@ def new_folder(name):
     return HERE / name
 
 
+def outputs_of(model, inputs):
+    outputs = model(inputs)
+    return {name: outputs[name] for name in ("sequence_output", "pooled_output")}
+
+
 def garden():
     import tensorflow as tf
     from official.legacy.bert import configs
@@ -61,10 +66,6 @@ def garden():
         tf.train.Checkpoint(**objects).write(str(folder / name))
         (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
 
-    def outputs_of(encoder):
-        outputs = encoder(inputs)
-        return {name: outputs[name] for name in ("sequence_output", "pooled_output")}
-
     folder = new_folder("garden_pretrainer")
     encoder = networks.BertEncoder(**sizes, intermediate_size=20, dict_outputs=True)
     head = layers.ClassificationHead(inner_dim=12, num_classes=2, name="next_sentence")
@@ -77,15 +78,10 @@ def garden():
     outputs = model({**inputs, "masked_lm_positions": positions})
     write(folder, "bert_model.ckpt-1", model=model, **model.checkpoint_items)
     # The two classes were trained on the head's output at the first position.
-    pooled = head(outputs_of(encoder)["sequence_output"], only_project=True)
-    keep(
-        folder,
-        sequence_output=outputs_of(encoder)["sequence_output"],
-        pooled_output=pooled,
-        positions=positions,
-        masked_lm_logits=outputs["mlm_logits"],
-        next_sentence_logits=outputs["next_sentence"],
-    )
+    sequence = outputs_of(encoder, inputs)["sequence_output"]
+    pooled = head(sequence, only_project=True)
+    logits = {"masked_lm_logits": outputs["mlm_logits"], "next_sentence_logits": outputs["next_sentence"]}
+    keep(folder, sequence_output=sequence, pooled_output=pooled, positions=positions, **logits)
 
     folder = new_folder("garden_classifier")
     encoder = networks.BertEncoder(**sizes, intermediate_size=20)
@@ -104,7 +100,7 @@ def garden():
     encoder(inputs)
     fill(encoder.variables)
     write(folder, "ckpt", encoder=encoder)
-    keep(folder, **outputs_of(encoder))
+    keep(folder, **outputs_of(encoder, inputs))
 
     folder = new_folder("garden_albert")
     encoder = networks.AlbertEncoder(**sizes, embedding_width=8, intermediate_size=20, dict_outputs=True)
@@ -115,7 +111,7 @@ def garden():
         ' "inner_group_num": 1, "num_attention_heads": 3, "intermediate_size": 20, "hidden_act": "gelu",\n'
         ' "max_position_embeddings": 16, "type_vocab_size": 2}\n'
     )
-    keep(folder, **outputs_of(encoder))
+    keep(folder, **outputs_of(encoder, inputs))
 
     def export(folder, model, encoder, items, **options):
         """Export in the format of the models on TensorFlow Hub."""
@@ -123,8 +119,7 @@ def garden():
         with tempfile.TemporaryDirectory() as scratch:
             path = tf.train.Checkpoint(model=model, **items).save(os.path.join(scratch, "ckpt"))
             export_tfhub_lib.export_model(str(folder), model_checkpoint_path=path, **options)
-        outputs = tf.saved_model.load(str(folder))(inputs)
-        keep(folder, **{name: outputs[name] for name in ("sequence_output", "pooled_output")})
+        keep(folder, **outputs_of(tf.saved_model.load(str(folder)), inputs))
         saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
         for graph in saved.meta_graphs:
             graph.ClearField("graph_def")
@@ -140,32 +135,20 @@ def garden():
         make_sentencepiece(spm_file, scratch)
         folder = new_folder("hub_bert")
         config = configs.BertConfig(
-            vocab_size=len(WORDS),
-            hidden_size=12,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=20,
+            vocab_size=len(WORDS), hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
             max_position_embeddings=16,
-        )
+        )  # fmt: skip
         core, pretrainer = export_tfhub_lib._create_model(bert_config=config, with_mlm=True)
         items = pretrainer.checkpoint_items
         options = {"bert_config": config, "with_mlm": True, "vocab_file": vocab_file, "do_lower_case": False}
         export(folder, pretrainer, core, items, **options)
 
         folder = new_folder("hub_albert")
-        config = encoders.EncoderConfig(
-            type="albert",
-            albert=encoders.AlbertEncoderConfig(
-                vocab_size=26,
-                embedding_width=8,
-                hidden_size=12,
-                num_layers=3,
-                num_attention_heads=3,
-                intermediate_size=20,
-                max_position_embeddings=16,
-                type_vocab_size=2,
-            ),
-        )
+        albert = encoders.AlbertEncoderConfig(
+            vocab_size=26, embedding_width=8, hidden_size=12, num_layers=3, num_attention_heads=3, intermediate_size=20,
+            max_position_embeddings=16, type_vocab_size=2,
+        )  # fmt: skip
+        config = encoders.EncoderConfig(type="albert", albert=albert)
         encoder = encoders.build_encoder(config)
         options = {"encoder_config": config, "with_mlm": False, "sp_model_file": spm_file + ".model"}
         export(folder, encoder, encoder, {"encoder": encoder}, **options, do_lower_case=True)
@@ -181,7 +164,11 @@ def garden():
         fill(model.variables)
         write(folder, "ckpt", model=model)
         outputs = model(inputs)
-        keep(folder, **outputs_of(encoder), **({"tag_logits": outputs["logits"]} if arguments else {"spans": outputs}))
+        keep(
+            folder,
+            **outputs_of(encoder, inputs),
+            **({"tag_logits": outputs["logits"]} if arguments else {"spans": outputs}),
+        )
 
 
 def make_sentencepiece(prefix, scratch, **options):
@@ -190,13 +177,9 @@ def make_sentencepiece(prefix, scratch, **options):
     text = os.path.join(scratch, "text.txt")
     pathlib.Path(text).write_text("the dog runs . a dog and a cat are running .\n" * 5)
     options = options or {
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": -1,
-        "eos_id": -1,
-        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
         "normalization_rule_name": "identity",
-    }
+    }  # fmt: skip
     sentencepiece.SentencePieceTrainer.train(
         input=text, model_prefix=prefix, vocab_size=26, hard_vocab_limit=False, minloglevel=2, **options
     )
@@ -207,52 +190,42 @@ def unpadded(inputs, backbone):
     return {"ids": inputs["token_ids"], "sequence_output": np.where(MASK[..., None], backbone(inputs), np.nan)}
 
 
+def save(model, folder):
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+
+
 def keras_hub():
     import keras_hub as hub
 
     inputs = {"token_ids": IDS, "padding_mask": MASK, "segment_ids": SEGMENTS}
     sizes = {
-        "vocabulary_size": len(WORDS),
-        "num_layers": 2,
-        "num_heads": 3,
-        "hidden_dim": 12,
-        "intermediate_dim": 20,
+        "vocabulary_size": len(WORDS), "num_layers": 2, "num_heads": 3, "hidden_dim": 12, "intermediate_dim": 20,
         "max_sequence_length": 16,
-    }
+    }  # fmt: skip
 
     folder = new_folder("keras_hub_bert")
     tokenizer = hub.models.BertTokenizer(WORDS, lowercase=False)
     preprocessor = hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=12)
     backbone = hub.models.BertBackbone(**sizes)
     model = hub.models.BertTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
-    fill(model.variables)
-    model.save_to_preset(str(folder))
-    outputs = backbone(inputs)
-    outputs = {name: outputs[name] for name in ("sequence_output", "pooled_output")}
-    keep(folder, **outputs, logits=model(inputs), text_ids=tokenizer(TEXT))
+    save(model, folder)
+    keep(folder, **outputs_of(backbone, inputs), logits=model(inputs), text_ids=tokenizer(TEXT))
 
     folder = new_folder("keras_hub_albert")
     backbone = hub.models.AlbertBackbone(**sizes, embedding_dim=8, num_groups=2)
     model = hub.models.AlbertMaskedLM(backbone=backbone, preprocessor=None)
-    fill(model.variables)
-    model.save_to_preset(str(folder))
-    outputs = backbone(inputs)
+    save(model, folder)
     positions = np.array([[1, 4], [2, 1]], np.int32)
     logits = model({**inputs, "mask_positions": positions})
-    keep(
-        folder,
-        **{name: outputs[name] for name in ("sequence_output", "pooled_output")},
-        positions=positions,
-        masked_lm_logits=logits,
-    )
+    keep(folder, **outputs_of(backbone, inputs), positions=positions, masked_lm_logits=logits)
 
     folder = new_folder("keras_hub_distilbert")
     backbone = hub.models.DistilBertBackbone(**{**sizes, "num_layers": 1})
     tokenizer = hub.models.DistilBertTokenizer(["cat" if word == "The" else word for word in WORDS], lowercase=True)
     preprocessor = hub.models.DistilBertTextClassifierPreprocessor(tokenizer, sequence_length=12)
     model = hub.models.DistilBertTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
-    fill(model.variables)
-    model.save_to_preset(str(folder))
+    save(model, folder)
     inputs.pop("segment_ids")
     keep(folder, sequence_output=backbone(inputs), logits=model(inputs), text_ids=tokenizer(TEXT))
 
@@ -265,8 +238,7 @@ def keras_hub():
     preprocessor = hub.models.RobertaTextClassifierPreprocessor(tokenizer, sequence_length=12)
     backbone = hub.models.RobertaBackbone(**{**sizes, "vocabulary_size": tokenizer.vocabulary_size()})
     model = hub.models.RobertaTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
-    fill(model.variables)
-    model.save_to_preset(str(folder))
+    save(model, folder)
     keep(folder, **unpadded(inputs, backbone), logits=model(inputs), text_ids=tokenizer(TEXT))
 
     folder = new_folder("keras_hub_xlm_roberta")
@@ -277,8 +249,7 @@ def keras_hub():
     preprocessor = hub.models.XLMRobertaMaskedLMPreprocessor(tokenizer, sequence_length=12)
     backbone = hub.models.XLMRobertaBackbone(**{**sizes, "vocabulary_size": tokenizer.vocabulary_size()})
     model = hub.models.XLMRobertaMaskedLM(backbone=backbone, preprocessor=preprocessor)
-    fill(model.variables)
-    model.save_to_preset(str(folder))
+    save(model, folder)
     logits = model({**inputs, "mask_positions": positions})
     expected = {"positions": positions, "masked_lm_logits": logits, "text_ids": tokenizer(TEXT)}
     keep(folder, **unpadded(inputs, backbone), **expected)
@@ -289,8 +260,7 @@ def keras_hub():
         folder = new_folder(name)
         tokenizer = hub.models.ElectraTokenizer(WORDS, lowercase=False)
         backbone = hub.models.ElectraBackbone(**sizes, embedding_dim=width)
-        fill(backbone.variables)
-        backbone.save_to_preset(str(folder))
+        save(backbone, folder)
         tokenizer.save_to_preset(str(folder))
         keep(folder, sequence_output=backbone(inputs)["sequence_output"], text_ids=tokenizer(TEXT))
 

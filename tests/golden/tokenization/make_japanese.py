@@ -16,12 +16,7 @@ TEXTS = [
     "区切り\u2028文字\x1cと\x85空\u200b白",
     "Machine Learning入門（第2版）は3,300円。",
 ]
-NAMES = [
-    "mecab-ipadic",
-    "mecab-ipadic,lower,characters",
-    "mecab-unidic_lite,lower",
-    "mecab-unidic_lite,characters",
-]
+NAMES = ["mecab-ipadic", "mecab-ipadic,lower,characters", "mecab-unidic_lite,lower", "mecab-unidic_lite,characters"]
 WORDS = ["東京", "人口", "図書", "##書館", "読ん", "です", "ました", "カップ", "learning", "##も", "##ア"]
 
 characters = {

@@ -302,28 +302,25 @@ def one_layer_config_file(tmp_path_factory, model_dir):
     return str(path)
 
 
-@pytest.fixture(scope="session")
-def records_file(tmp_path_factory, corpus_file, vocab_file):
+def _records(tmp_path_factory, name, **flags):
     def make(folder):
-        flags = {"input_file": corpus_file, "output_file": folder / "train.tfrecord", "vocab_file": vocab_file}
-        flags |= {"dupe_factor": 4, "max_seq_length": 64, "max_predictions_per_seq": 10}
-        result = run_script("create_pretraining_data.py", **flags)
+        flags["output_file"] = folder / f"{name}.tfrecord"
+        result = run_script("create_pretraining_data.py", **flags, dupe_factor=4, max_seq_length=64)
         assert result.code == 0, result
 
-    return str(shared(tmp_path_factory, "records", make) / "train.tfrecord")
+    return str(shared(tmp_path_factory, name, make) / f"{name}.tfrecord")
+
+
+@pytest.fixture(scope="session")
+def records_file(tmp_path_factory, corpus_file, vocab_file):
+    files = {"input_file": corpus_file, "vocab_file": vocab_file}
+    return _records(tmp_path_factory, "train", **files, max_predictions_per_seq=10)
 
 
 @pytest.fixture(scope="session")
 def unmasked_records_file(tmp_path_factory, corpus_file, vocab_file):
     """`UNMASKED_RECORDS` records of the same text without masks."""
-
-    def make(folder):
-        flags = {"input_file": corpus_file, "output_file": folder / "unmasked.tfrecord", "vocab_file": vocab_file}
-        result = run_script("create_pretraining_data.py", **flags, dupe_factor=4, max_seq_length=64, masking="none")
-        assert result.code == 0, result
-        assert f"gave {UNMASKED_RECORDS} records" in result.errors
-
-    return str(shared(tmp_path_factory, "unmasked_records", make) / "unmasked.tfrecord")
+    return _records(tmp_path_factory, "unmasked", input_file=corpus_file, vocab_file=vocab_file, masking="none")
 
 
 @pytest.fixture(scope="session")

@@ -119,44 +119,28 @@ def find_commands(step: Step) -> list[list[str]]:
 
 
 def run_step(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:
-    if step.language == "sh":
-        return _run_command(step, folder, environment, timeout)
-    if step.shown is None:
-        process = _run(["python", "-c", step.text], folder, environment, timeout)
-        return _failure(process)
-    examples = doctest.DocTestParser().get_examples(step.text)
-    sources = [example.source for example in examples]
-    program = (
-        f"names = {{}}\nfor source in {sources!r}:\n"
-        f"    exec(compile(source, '>>>', 'single'), names)\n    print({_SEPARATOR!r}, flush=True)\n"
-    )
-    process = _run(["python", "-c", program], folder, environment, timeout, stderr=subprocess.PIPE)
-    if process.returncode:
-        return _failure(process)
-    printed = process.stdout.split(_SEPARATOR + "\n")
-    both = zip(examples, printed, strict=False)
-    return [each for wanted, output in both for each in compare(wanted.want.splitlines(), output.splitlines())]
-
-
-def _run_command(step: Step, folder: str, environment: dict[str, str], timeout: float) -> list[str]:
-    process = _run(["bash", "-euo", "pipefail", "-c", step.text], folder, environment, timeout)
-    if process.returncode or step.shown is None:
-        return _failure(process)
-    return compare(step.shown, process.stdout.splitlines())
-
-
-def _run(command, folder, environment, timeout, stderr=subprocess.STDOUT) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command, cwd=folder, env=environment, timeout=timeout, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+    """Return what differs from the page, or the exit code and the last lines of a step that fails."""
+    command, examples = ["bash", "-euo", "pipefail", "-c", step.text], []
+    if step.language == "python":
+        program = step.text
+        if step.shown is not None:
+            examples = doctest.DocTestParser().get_examples(step.text)
+            program = (
+                f"names = {{}}\nfor source in {[example.source for example in examples]!r}:\n"
+                f"    exec(compile(source, '>>>', 'single'), names)\n    print({_SEPARATOR!r}, flush=True)\n"
+            )
+        command = ["python", "-c", program]
+    process = subprocess.run(
+        command, cwd=folder, env=environment, timeout=timeout, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE if examples else subprocess.STDOUT,
     )  # fmt: skip
-
-
-def _failure(process: subprocess.CompletedProcess) -> list[str]:
-    if not process.returncode:
-        return []
-    output = (process.stdout + (process.stderr or "")).splitlines()
-    return [f"exit code {process.returncode}", *output[-20:]]
+    if process.returncode:
+        output = (process.stdout + (process.stderr or "")).splitlines()
+        return [f"exit code {process.returncode}", *output[-20:]]
+    if not examples:
+        return [] if step.shown is None else compare(step.shown, process.stdout.splitlines())
+    both = zip(examples, process.stdout.split(_SEPARATOR + "\n"), strict=False)
+    return [each for wanted, output in both for each in compare(wanted.want.splitlines(), output.splitlines())]
 
 
 def compare(shown: list[str], printed: list[str]) -> list[str]:
@@ -164,47 +148,15 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
 
     Within a line `...` matches anything.
     """
-    printed = [line for line in printed if not _CHANCE_LINES.search(line)]
-    parts = [[]]
-    for line in shown:
-        if line == SKIPPED:
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    if _matches(parts, printed):
+    shapes = [shape(line) for line in printed if not _CHANCE_LINES.search(line)]
+    patterns = ("(.*\n)*" if line == SKIPPED else _pattern_of(line) for line in shown)
+    if re.fullmatch("".join(patterns), "".join(f"{line}\n" for line in shapes)):
         return []
-    diff = difflib.ndiff(list(map(shape, shown)), list(map(shape, printed)))
-    return [line for line in diff if not line.startswith("?")]
+    return [line for line in difflib.ndiff(list(map(shape, shown)), shapes) if not line.startswith("?")]
 
 
-def _matches(parts: list[list[str]], printed: list[str]) -> bool:
-    """Return True if the parts occur in order, the first at the start and the last at the end."""
-    shapes = [shape(line) for line in printed]
-    first, *others = parts
-    if not others:
-        return _agree(first, shapes)
-    *middle, last = others
-    if len(first) + len(last) > len(shapes) or not _agree(first, shapes[: len(first)]):
-        return False
-    end = len(shapes) - len(last)
-    if not _agree(last, shapes[end:]):
-        return False
-    position = len(first)
-    for part in middle:
-        starts = (start for start in range(position, end - len(part) + 1) if _agree(part, shapes[start:][: len(part)]))
-        position = next(starts, end) + len(part)
-        if position > end:
-            return False
-    return True
-
-
-def _agree(shown: list[str], shapes: list[str]) -> bool:
-    return len(shown) == len(shapes) and all(map(_agrees, shown, shapes))
-
-
-def _agrees(shown: str, printed_shape: str) -> bool:
-    pattern = ".*".join(re.escape(part) for part in shape(shown).split(SKIPPED))
-    return re.fullmatch(pattern, printed_shape) is not None
+def _pattern_of(shown: str) -> str:
+    return ".*".join(re.escape(part) for part in shape(shown).split(SKIPPED)) + "\n"
 
 
 # Output that depends on the weights, which are random in tests: words filled in by a model, labels and answers that it

@@ -35,12 +35,7 @@ def make_encoder(folder: pathlib.Path) -> None:
     wordpieces = list(dict.fromkeys(wordpieces))
     wordpieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(wordpieces))]
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in wordpieces))
-    (folder / "bert_config.json").write_text(_ENCODER.to_json_string())
-    encoder = BertEncoder(_ENCODER).trainable_variables
-    with_prefix = CheckpointFolder(str(folder), keep_max=1).save(0, {variable.path: variable for variable in encoder})
-    for file in folder.glob(pathlib.Path(with_prefix).name + ".*"):
-        file.rename(folder / file.name.replace("model.ckpt-0", "bert_model.ckpt"))
-    (folder / "checkpoint").unlink()
+    BertEncoder(_ENCODER).save_checkpoint(folder)
 
 
 def _make_demo_output(folder: pathlib.Path) -> None:
@@ -151,14 +146,8 @@ _PARTS = {  # parts of commands: what replaces them, and the names of the pages
     "--num_train_steps=2000 --num_warmup_steps=200": (_EIGHT_STEPS, "tour korean"),
     "--log_steps=500": ("--log_steps=2", "tour"),
     "--num_train_steps=100000 --num_warmup_steps=10000": (_FEW_STEPS, "much_text devices memory"),
-    "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400": (
-        "--train_batch_size=4 --num_train_steps=9 --num_warmup_steps=3",
-        "large_batches",
-    ),
-    "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40": (
-        "--train_batch_size=2 --num_train_steps=2 --num_warmup_steps=1",
-        "large_batches",
-    ),
+    "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400": (_FEW_STEPS, "large_batches"),
+    "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40": (_FEW_STEPS, "large_batches"),
     "--train_batch_tokens=131072": ("--train_batch_tokens=512", "large_batches"),
     "--num_train_steps=60000 --num_warmup_steps=400": ("--num_train_steps=4 --num_warmup_steps=1", "large_batches"),
     "--feature_layers=concat_last_four": ("--feature_layers=weighted_sum", "tagging"),

@@ -46,17 +46,12 @@ def test_every_script_of_the_reference_is_there():
 
 
 @pytest.mark.parametrize("script", CONFIGS)
-def test_every_reference_flag_is_there_with_its_type_and_default(script):
+def test_every_reference_flag_is_there_with_its_type_and_default_and_required_as_there(script):
     values = flags.FlagValues()
     define_flags(CONFIGS[script], values)
-    types = {"bool": "bool", "integer": "int", "float": "float", "string": "string"}
     for name, wanted in REFERENCE[script].items():
         assert values[name].default == wanted["default"], name
-        assert values[name].flag_type() == types[wanted["type"]], name
-
-
-@pytest.mark.parametrize("script", CONFIGS)
-def test_required_flags_are_those_of_the_reference(script):
+        assert values[name].flag_type() == {"integer": "int"}.get(wanted["type"], wanted["type"]), name
     required = {name for name, wanted in REFERENCE[script].items() if wanted.get("required")}
     given = {argument.split("=")[0].removeprefix("--") for argument in REQUIRED[script]}
     assert required <= given

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import pathlib
 import re
 
@@ -19,14 +20,8 @@ ROWS = (
     ("__main__", "__init__"),
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
-IN_THE_GRAPH = tuple(
-    f"graph_{name}.py" for name in ("operations", "sentencepiece", "tokenizer")
-)  # modules of tokenization
-MUST_NOT_IMPORT_EACH_OTHER = (
-    {"tokenization", "metrics", "optimization", "visualization"},
-    {"data", "modeling", "checkpoints"},
-    {"training", "serving"},
-)
+IN_THE_GRAPH = ("graph_operations.py", "graph_sentencepiece.py", "graph_tokenizer.py")  # of tokenization
+MUST_NOT_IMPORT_EACH_OTHER = ROWS[1:4]
 # `from_checkpoint` and `save_checkpoint` are methods, as users of Keras expect; their dependencies are imported on
 # call, so that the models themselves import only Keras.
 IMPORTED_IN_METHODS = {"modeling": "official_bert.checkpoints."}
@@ -88,13 +83,10 @@ def violations(path, imported):
             other = name.split(".")[1]
             if ROW_OF[other] > ROW_OF[part]:
                 yield f"{part} imports {name}, which is below it"
-            if (
-                part == other == "tasks"
-                and task_of(dotted(path))
-                and task_of(name) not in (None, task_of(dotted(path)))
-            ):
+            tasks = {task_of(dotted(path)), task_of(name)} if part == other == "tasks" else set()
+            if len(tasks - {None}) > 1:
                 yield f"{dotted(path)} imports {name}, which is of another task"
-            if part != other and any({part, other} <= parts for parts in MUST_NOT_IMPORT_EACH_OTHER):
+            if part != other and any({part, other} <= {*row} for row in MUST_NOT_IMPORT_EACH_OTHER):
                 yield f"{part} imports {name}, which is beside it"
         if name.startswith("absl.flags") and part != "options":
             yield "absl.flags is for options"
@@ -114,18 +106,10 @@ def test_modules_import_only_upwards():
 
 def circle(graph):
     """Return a list of modules that import each other in a circle; None if there is none."""
-    finished = set()
-
-    def search(name, path):
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in finished:
-            return None
-        found = next(filter(None, (search(other, [*path, name]) for other in graph[name])), None)
-        finished.add(name)
-        return found
-
-    return next(filter(None, (search(name, []) for name in graph)), None)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
 
 
 def test_no_modules_import_each_other_in_a_circle():

@@ -54,11 +54,7 @@ START = "23:01:02 INFO    training:   5% of 8 steps, 1:00:01 left, loss 12, rate
         (["Zoë Lindqvist\t195\t208"], ["Varne\t1\t2"], []),
         (["positive    0.998"], ["negative    0.5"], []),
         # Lines that depend on the machine.
-        (
-            [],
-            ["10:00:01 INFO    writing records:  23% of 4,730 texts, 0:00:34 left", "I0000 00:00:17 1 a.cc:2]"],
-            [],
-        ),
+        ([], ["10:00:01 INFO    writing records:  23% of 4,730 texts, 0:00:34 left", "I0000 00:00:17 1 a.cc:2]"], []),
         # Others are reported one by one.
         (["loss = 1"], ["loss = 1", "f1 = 2"], ["  loss = 0", "+ f1 = 0"]),
         (["loss = 1", "f1 = 2"], ["loss = 1"], ["  loss = 0", "- f1 = 0"]),

@@ -1,9 +1,10 @@
 """The recipes: each contains valid flags of its command, and runs for a few steps with a toy model."""
 
+import dataclasses
 import json
 import os
+import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
@@ -11,10 +12,9 @@ from absl import flags
 
 from official_bert.commands import load_command
 from official_bert.families.bert import ElectraConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.options.command import define_flags, parse_flags
+from official_bert.options.command import define_flags, from_flags, parse_flags
 from tests.conftest import GOLDEN, ROOT, run_script
-from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
+from tests.stand_ins import make_encoder, make_mrpc
 
 NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
 
@@ -32,102 +32,69 @@ def test_a_recipe_has_flags_of_its_command_and_is_in_the_page(name, monkeypatch)
     monkeypatch.chdir(ROOT)
     command, given = command_of(name)
     assert given["flagfile"] == f"recipes/{name}"
-    values = flags.FlagValues()
-    define_flags(load_command(command).config_class, values)
+    config_class, values = load_command(command).config_class, flags.FlagValues()
+    define_flags(config_class, values)
+    # Those that the folder of the checkpoint and the user of the sweep give.
+    required = {field.name: "FILE" for field in dataclasses.fields(config_class) if field.metadata["required"]}
+    given = required | given | ({"do_train": "true", "task_name": "mrpc"} if name == "glue.flags" else {})
     parse_flags(values, [command, *(f"--{flag}={value}" for flag, value in given.items())])
+    from_flags(config_class, values)
     assert f"`{name}`" in (ROOT / "docs" / "recipes.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory):
-    """Replacements of paths in a recipe's command by toys."""
-    folder = tmp_path_factory.mktemp("recipes")
-    make_encoder(folder / "model")
-    make_mrpc(folder / "mrpc")
-    make_nsmc(folder / "nsmc")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    BertEncoder(ElectraConfig(vocab_size=30522, embedding_size=16, **sizes)).save_checkpoint(folder / "electra")
-    shutil.copy(folder / "model" / "vocab.txt", folder / "electra")
-    return {
-        "CORPUS": GOLDEN / "inputs" / "corpus.txt", "VOCAB": folder / "model" / "vocab.txt",
-        "MODEL": folder / "model", "PHASE1": folder / "model", "TASK": "mrpc",
-        **{f"recipes/electra_{name}.json": folder / "electra" / "bert_config.json" for name in ("small", "hour")},
-        "recipes/bert_base.json": folder / "model" / "bert_config.json", "folder": folder,
-    }  # fmt: skip
-
-
-DATA = {"glue.flags": "mrpc", "nsmc.flags": "nsmc"}
-RECORDS_OF = {
-    "pretraining_phase1.flags": "pretraining_data_128.flags",
-    "pretraining_phase2.flags": "pretraining_data_512.flags", "domain.flags": "whole_word_data.flags",
-    "roberta.flags": "roberta_data.flags", "electra_small.flags": "electra_data.flags",
-    "electra_hour.flags": "electra_data.flags", "electra_hour_512.flags": "roberta_data.flags",
-    "few_labels.flags": "few_labels_encoder.flags",
+FIRST_STEPS = {  # recipes and those that make what they read
+    "domain": "whole_word_data", "electra_hour": "electra_data", "electra_hour_512": "roberta_data",
+    "electra_small": "electra_data", "few_labels": "few_labels_encoder", "pretraining_phase1": "pretraining_data_128",
+    "pretraining_phase2": "pretraining_data_512", "roberta": "roberta_data",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRST_STEPS)
+def test_a_first_step_has_the_lengths_that_the_recipe_reads(name):
+    texts = [(ROOT / "recipes" / f"{each}.flags").read_text() for each in (FIRST_STEPS[name], name)]
+    first, second = (dict(re.findall(r"^--(max_\w+)=(\d+)", text, re.M)) for text in texts)
+    assert first["max_seq_length"] == second["max_seq_length"]
+    assert first.items() <= second.items()
+
+
 # Three steps instead of days, and batch sizes for the toys.
 AT_TOY_SIZE = {
     "create_pretraining_data": {"num_shards": 2, "num_processes": 1},
     "run_pretraining": {"train_batch_size": 4, "num_train_steps": 3, "num_warmup_steps": 1},
     "run_classifier": {"train_batch_size": 16, "num_train_epochs": 1},
-    "run_squad": {"train_batch_size": 4, "num_train_epochs": 1},
-    "run_ner": {"train_batch_size": 64, "num_train_epochs": 1},
     "run_sentence_encoder": {"train_batch_size": 64, "num_train_epochs": 1},
 }
-
-
-# Like others, except for lengths or data, or fine-tuning as other tests do it.
-REPEATED = ("domain", "electra_hour", "electra_hour_512", "korquad", "nsmc", "pretraining_phase2", "squad1")
-REPEATED += ("conll", "glue", "roberta", "squad2")
+SMALL = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+CORPUS = GOLDEN / "inputs" / "corpus.txt"
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.endurance] * (name[:-6] in REPEATED))
-        for name in sorted({*NAMES} - {*RECORDS_OF.values()})  # records are made by other recipes
-    ],
-)
-def test_a_recipe_runs(name, paths, tmp_path, forked_children):
-    own = dict(paths, OUTPUT=tmp_path / "out", TRAIN=GOLDEN / "inputs" / "squad_v1.json")
-    if name == "squad2.flags":
-        own["TRAIN"] = GOLDEN / "inputs" / "squad_v2.json"
-    own["DEV"] = own["TRAIN"]
-    if name.startswith("electra"):
-        own["PHASE1"] = paths["folder"] / "electra"
-    own["DATA"] = paths["folder"] / DATA[name] if name in DATA else ROOT / "data" / "demo_tagging"
-    if name == "few_labels.flags":
-        own |= {"ENCODER": tmp_path / "encoder", "DATA": ROOT / "data" / "demo_reviews"}
-    if name in RECORDS_OF:
-        run(RECORDS_OF[name], dict(own, RECORDS=tmp_path / "records"))
-        own["RECORDS"] = f"{tmp_path}/records*-of-*"
-    run(name, own)
-
-
-def run(name, paths):
-    command, given = command_of(name)
-    recipe = ROOT / "recipes" / name
-    values = {flag: paths.get(value, value) for flag, value in given.items()} | {"flagfile": recipe}
-    values |= AT_TOY_SIZE[command]
-    if "gradient_accumulation_steps" in recipe.read_text():
-        values["gradient_accumulation_steps"] = 2
-    if name == "glue.flags":
-        settings = {flag: values.pop(flag) for flag in ("train_batch_size", "num_train_epochs")}
-        arguments = ["--", command, *(f"--{flag}={value}" for flag, value in values.items())]
-        result = run_script("sweep", *arguments, output_dir=paths["OUTPUT"], learning_rate="5e-5", **settings)
-    else:
-        result = run_script(command, **values)
-    assert result.code == 0, result
+@pytest.mark.parametrize("name", ["electra_small", "few_labels", "pretraining_phase1"])
+def test_a_recipe_runs(name, tmp_path, forked_children):
+    model, electra = tmp_path / "model", tmp_path / "electra.json"
+    make_encoder(model)
+    electra.write_text(ElectraConfig(vocab_size=30522, embedding_size=16, **SMALL).to_json_string())
+    paths = {
+        "CORPUS": CORPUS, "VOCAB": model / "vocab.txt", "MODEL": model, "DATA": ROOT / "data" / "demo_reviews",
+        "RECORDS": tmp_path / "records", "ENCODER": tmp_path / "encoder", "OUTPUT": tmp_path / "out",
+        "recipes/electra_small.json": electra, "recipes/bert_base.json": model / "bert_config.json",
+    }  # fmt: skip
+    for recipe in (f"{FIRST_STEPS[name]}.flags", f"{name}.flags"):
+        command, given = command_of(recipe)
+        values = {flag: paths.get(value, value) for flag, value in given.items()} | AT_TOY_SIZE[command]
+        result = run_script(command, **values | {"flagfile": ROOT / "recipes" / recipe})
+        assert result.code == 0, result
+        paths["RECORDS"] = f"{tmp_path}/records*-of-*"
 
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("table", ["tasks", "masking", "size"])
-def test_ablations_resume_and_print_their_table(table, paths, tmp_path, forked_python):
+def test_ablations_resume_and_print_their_table(table, tmp_path, forked_python):
+    make_mrpc(tmp_path / "mrpc")
     config = json.loads((ROOT / "recipes" / "ablations" / "bert.json").read_text())
-    small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-    (tmp_path / "bert.json").write_text(json.dumps(config | small))
-    toys = {"CORPUS": paths["CORPUS"], "HELDOUT": paths["CORPUS"], "VOCAB": ROOT / "vocab" / "demo_uncased.txt"}
-    toys |= {"TASK": "MRPC", "DATA": paths["folder"] / "mrpc", "OUTPUT": tmp_path, "STEPS": "2", "LENGTH": "32"}
+    (tmp_path / "bert.json").write_text(json.dumps(config | SMALL))
+    toys = {"CORPUS": CORPUS, "HELDOUT": CORPUS, "VOCAB": ROOT / "vocab" / "demo_uncased.txt", "TASK": "MRPC"}
+    toys |= {"DATA": tmp_path / "mrpc", "OUTPUT": tmp_path, "STEPS": "2", "LENGTH": "32"}
     toys |= {"CONFIG": tmp_path / "bert.json", "BATCH": "8", "EPOCHS": "0.5"}
     environment = {**os.environ, **toys, "PATH": f"{forked_python.parent}:{os.environ['PATH']}"}
     environment["SEEDS"] = "1" if table == "tasks" else "1 2"

@@ -30,11 +30,10 @@ def dangers(tree):
             yield f"{name}({arguments})"
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_program_runs_or_unpickles_what_it_reads(path):
-    accepted = {MAY_UNPICKLE: "pickle.loads", RESTRICTED: "pickle._Unpickler"}.get(path)
-    found = [name for name in dangers(ast.parse(path.read_text())) if name != accepted]
-    assert found == []
+def test_no_program_runs_or_unpickles_what_it_reads():
+    for path in PROGRAMS:
+        accepted = {MAY_UNPICKLE: "pickle.loads", RESTRICTED: "pickle._Unpickler"}.get(path)
+        assert [name for name in dangers(ast.parse(path.read_text())) if name != accepted] == [], path
 
 
 @pytest.mark.parametrize(

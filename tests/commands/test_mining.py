@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from official_bert.commands import mine_hard_negatives
-from official_bert.commands.mine_hard_negatives import MiningConfig
-from tests.conftest import assert_refused, run_config, run_here
+from tests.conftest import assert_refused, run_here
 
 PASSAGES = ["The harbour woke.", "Marta counted the crates", "the town", "The town", "the harbour  before the town"]
 
@@ -24,8 +22,7 @@ def mined(one_layer_model, corpus, tmp_path):
 
     def mine(**flags):
         target = tmp_path / "mined"
-        config = MiningConfig(**one_layer_model, **{**corpus, "output_file": str(target), **flags})
-        run_config(mine_hard_negatives, config)
+        run_here("mine_hard_negatives", **one_layer_model, **corpus, output_file=target, **flags)
         return target.read_text()
 
     return mine

@@ -33,35 +33,30 @@ def scores(result):
     return {name: float(value) for name, value in (line.split(" = ") for line in result.output.splitlines())}
 
 
-def test_scores_of_both_versions_and_data_sets(write):
+def test_scores_of_both_data_sets(write):
     answered = {name: texts for name, texts in GOLDS.items() if texts}
-    files = {"predictions_file": write("predictions.json", PREDICTIONS)}
-    result = run_cold("score_answers", squad_file=write("1.json", squad(answered)), **files)
+    files = {"squad_file": write("1.json", squad(answered)), "predictions_file": write("predictions.json", PREDICTIONS)}
+    result = run_cold("score_answers", **files)
     assert scores(result) == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3 + 0) / 3})
     # KorQuAD compares characters and keeps English articles: "the" counts.
-    result = run_script("score_answers", squad_file=write("1.json", squad(answered)), dataset="korquad", **files)
     red_house, year, tree = 2 * 8 / (8 + 9), 2 * 4 / (6 + 4), 2 * 3 / (3 + 4)
+    result = run_script("score_answers", **files, dataset="korquad")
     assert scores(result) == pytest.approx({"exact_match": 0, "f1": 100 * (red_house + year + tree) / 3})
-
-    files["squad_file"] = write("2.json", squad(GOLDS))
-    plain = scores(run_script("score_answers", "--version_2_with_negative", **files))
-    assert plain["HasAns_exact"] == pytest.approx(100 / 3)
-    assert (plain["NoAns_f1"], plain["total"], plain["NoAns_total"]) == (0, 4, 1)
 
 
 def test_scores_with_null_odds_are_those_of_the_official_script(write, capsys):
-    files = {
-        "squad_file": write("2.json", squad(GOLDS)),
-        "predictions_file": write("predictions.json", PREDICTIONS),
-        "null_odds_file": write("odds.json", NULL_ODDS),
-        "version_2_with_negative": True,
-    }
-    for flags, threshold in (({}, 1.0), ({"null_odds_threshold": -1.5}, -1.5)):  # the official default is 1
-        run_here("score_answers", **files, **flags)
+    files = {"squad_file": write("2.json", squad(GOLDS)), "predictions_file": write("predictions.json", PREDICTIONS)}
+    odds_file = write("odds.json", NULL_ODDS)
+    for flags, odds in (
+        ({}, ()),
+        ({"null_odds_file": odds_file}, (NULL_ODDS, 1.0)),  # the official default
+        ({"null_odds_file": odds_file, "null_odds_threshold": -1.5}, (NULL_ODDS, -1.5)),
+    ):
+        run_here("score_answers", **files, version_2_with_negative=True, **flags)
         printed = dict(line.split(" = ") for line in capsys.readouterr().out.splitlines())
-        expected = plain_squad_2(GOLDS, PREDICTIONS, NULL_ODDS, threshold)
+        expected = plain_squad_2(GOLDS, PREDICTIONS, *odds)
         assert {name: float(value) for name, value in printed.items()} == expected
-        assert expected["NoAns_exact"] == 100  # "c" has odds of 2
+        assert expected["NoAns_exact"] == (100 if odds else 0)  # "c" has odds of 2
     assert (expected["best_exact"], expected["best_exact_thresh"], expected["best_f1_thresh"]) == (50, -3, -1)
 
 

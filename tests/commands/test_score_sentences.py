@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load
-from official_bert.commands import score_sentences
-from official_bert.commands.score_sentences import ScoreConfig
-from official_bert.config.bert_config import BertConfig
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.inference.sentence_index import Sentence
 from official_bert.inference.text_scores import TextScorer
-from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of
-from tests.conftest import prints_error, run_config
+from tests.conftest import prints_error, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -28,9 +23,8 @@ MAX_LENGTH = 24
 
 @pytest.fixture(scope="module")
 def model(one_layer_model):
-    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(one_layer_model["bert_config_file"])))
-    load(CheckpointReader(one_layer_model["init_checkpoint"]), model.trainable_variables)
-    return model
+    config_file = one_layer_model["bert_config_file"]
+    return PretrainingModel.from_checkpoint(one_layer_model["init_checkpoint"], bert_config=config_file)
 
 
 @pytest.fixture
@@ -39,9 +33,8 @@ def score(one_layer_model, tmp_path):
 
     def run(lines, **flags):
         (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
-        paths = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "scores")}
-        config = ScoreConfig(**{**one_layer_model, **paths, "max_seq_length": MAX_LENGTH, **flags})
-        run_config(score_sentences, config)
+        paths = {"input_file": tmp_path / "texts.txt", "output_file": tmp_path / "scores"}
+        run_here("score_sentences", **{**one_layer_model, **paths, "max_seq_length": MAX_LENGTH, **flags})
         return [line.split("\t") for line in (tmp_path / "scores").read_text().splitlines()]
 
     return run

@@ -12,10 +12,11 @@ from official_bert.inference.attention_reader import AttentionReader
 from official_bert.support.errors import install_command
 from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import as_json, merge_words, page
-from tests.conftest import assert_refused, run_here
+from tests.conftest import GOLDEN, assert_refused, run_here
 
 pytestmark = pytest.mark.slow
 
+VOCAB_FILE = GOLDEN / "inputs" / "vocab.txt"
 TEXT, TEXT_B = "Who woke before the town?", "The unbelievable harbour costs $5, not $6."
 
 
@@ -53,14 +54,12 @@ class TestImages:
     def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
         from official_bert.visualization import attention
 
-        expected = io.BytesIO()
-        attention.draw_overview(view, expected, merges_words=False)
-        run_here("view_attention", **flags, format="png")
-        assert (tmp_path / "out").read_bytes() == expected.getvalue()
-        expected = io.BytesIO()
-        attention.draw_head(view, expected, layer=1, head=2, merges_words=True)
-        run_here("view_attention", **flags, format="png", layer=-2, head=2, merge_words=True)
-        assert (tmp_path / "out").read_bytes() == expected.getvalue()
+        overview, head = io.BytesIO(), io.BytesIO()
+        attention.draw_overview(view, overview, merges_words=False)
+        attention.draw_head(view, head, layer=1, head=2, merges_words=True)
+        for changes, expected in (({}, overview), ({"layer": -2, "head": 2, "merge_words": True}, head)):
+            run_here("view_attention", **flags, **changes, format="png")
+            assert (tmp_path / "out").read_bytes() == expected.getvalue()
 
     def test_shades_are_the_weights(self, view, monkeypatch):
         from matplotlib.axes import Axes
@@ -68,9 +67,7 @@ class TestImages:
         from official_bert.visualization import attention
 
         drawn, imshow = [], Axes.imshow
-        monkeypatch.setattr(
-            Axes, "imshow", lambda self, *args, **more: drawn.append(args[0]) or imshow(self, *args, **more)
-        )
+        monkeypatch.setattr(Axes, "imshow", lambda axes, rows, **how: drawn.append(rows) or imshow(axes, rows, **how))
         for merges_words in (False, True):
             attention.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
         attention.draw_overview(view, io.BytesIO(), merges_words=False)
@@ -99,12 +96,8 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
         ({"layer": 0, "head": 0, "format": "json"}, "--layer needs --format=html or png"),
         ({"text": "  "}, "--text is empty; give a text"),
         ({"text": "\u0000"}, "--text='\\x00' has no wordpieces"),
+        ({"output_file": VOCAB_FILE}, "is also an input"),
     ],
 )
 def test_mistakes_are_one_message(flags, changes, message):
     assert_refused("view_attention", {**flags, **changes}, message)
-
-
-def test_inputs_are_not_overwritten(flags):
-    changes = {**flags, "output_file": flags["vocab_file"]}
-    assert_refused("view_attention", changes, "--output_file: ", "is also an input")

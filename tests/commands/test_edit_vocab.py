@@ -11,7 +11,7 @@ import pytest
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
-from tests.commands.conftest import arrays_of, assert_same_arrays
+from tests.commands.conftest import MODEL_FILES, arrays_of, assert_same_arrays
 from tests.conftest import assert_refused, run_script
 
 DOMAIN = "the harbourmasters saw the harbourmasters .\nbridgework is a bridgework of the harbourmasters .\n"
@@ -45,9 +45,7 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
     result = run_script("edit_checkpoint", **flags, num_new_tokens=3)
     assert result.code == 0, result
     out = flags["output_dir"]
-    assert sorted(os.listdir(out)) == [
-        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt",
-    ]  # fmt: skip
+    assert sorted(os.listdir(out)) == MODEL_FILES
     old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
     added = [token for token in new.token_to_id if token not in old.token_to_id]
     assert len(added) == 3 and "adding 3 wordpieces" in result.errors

@@ -34,14 +34,11 @@ def test_origins_are_those_that_browsers_send():
             ServeConfig(export_dir="serving/texts", cors_origin=f"https://a.org, {origin}").access()
 
 
-@pytest.mark.parametrize(
-    ("header", "is_allowed"),
-    [(b"Bearer s3cret", True), (b"bearer  s3cret ", True), (b"Bearer s3cre", False), (b"Bearer s3crets", False),
-     (b"Basic s3cret", False), (b"s3cret", False), (b"Bearer \xff", False), (b"", False), (None, False)],
-)  # fmt: skip
-def test_the_whole_key_is_needed(header, is_allowed):
-    assert Access(KEY).allows(header) == is_allowed
-    assert Access().allows(header)
+def test_the_whole_key_is_needed():
+    for header in (b"Bearer s3cret", b"bearer  s3cret "):
+        assert Access(KEY).allows(header)
+    for header in (b"Bearer s3cre", b"Bearer s3crets", b"Basic s3cret", b"s3cret", b"Bearer \xff", b"", None):
+        assert not Access(KEY).allows(header) and Access().allows(header)
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +75,10 @@ class _TlsServer(Server):
 
 @pytest.mark.slow
 def test_clients_need_the_key_and_use_tls(write_export, certificate, tmp_path):
-    grpc, openai = map(pytest.importorskip, ("grpc", "openai"))
+    grpc, openai, _ = map(pytest.importorskip, ("grpc", "openai", "ai_edge_litert"))
     from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 
-    write_export(tmp_path / "texts", "sentence_encoder", prompts=PROMPTS)
+    write_export(tmp_path / "texts", "sentence_encoder", prompts=PROMPTS, export_format="tflite")
     _TlsServer.context = ssl.create_default_context(cafile=certificate[0])
     flags = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate, strict=True))
     origin = "https://example.org"
@@ -99,25 +96,25 @@ def test_clients_need_the_key_and_use_tls(write_export, certificate, tmp_path):
         assert server.send("OPTIONS", "/v1/embeddings", headers=asked)[0] == 200
         assert server.send("OPTIONS", "/v1/embeddings", headers={**asked, "Origin": "https://evil.org"})[0] == 400
 
-        def client(key):
+        def embedding(key):
             with_certificate = openai.DefaultHttpxClient(verify=_TlsServer.context)
             base = f"https://localhost:{server.port}/v1"
-            return openai.OpenAI(api_key=key, base_url=base, http_client=with_certificate, max_retries=0)
+            client = openai.OpenAI(api_key=key, base_url=base, http_client=with_certificate, max_retries=0)
+            return client.embeddings.create(model="texts", input="the town").data[0].embedding
 
-        assert len(client(KEY).embeddings.create(model="texts", input="the town").data[0].embedding) == 16
+        assert len(embedding(KEY)) == 16
         with pytest.raises(openai.AuthenticationError, match="the API key is missing or wrong"):
-            client("other").embeddings.create(model="texts", input="the town")
+            embedding("other")
 
         with open(certificate[0], "rb") as roots:
             credentials = grpc.ssl_channel_credentials(roots.read())
-        request = GetModelStatusRequest()
-        request.model_spec.name = "texts"
+        request = GetModelStatusRequest(model_spec={"name": "texts"}).SerializeToString()
         with grpc.secure_channel(f"localhost:{server.grpc_port}", credentials) as channel:
             ask = channel.unary_unary("/tensorflow.serving.ModelService/GetModelStatus")
             for metadata in (None, [("authorization", "Bearer other")]):
                 with pytest.raises(grpc.RpcError) as raised:
-                    ask(request.SerializeToString(), metadata=metadata, timeout=60)
+                    ask(request, metadata=metadata, timeout=60)
                 assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
-            assert ask(request.SerializeToString(), metadata=[("authorization", f"Bearer {KEY}")], timeout=60)
+            assert ask(request, metadata=[("authorization", f"Bearer {KEY}")], timeout=60)
     finally:
         assert server.end() == 0

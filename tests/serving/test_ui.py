@@ -6,10 +6,11 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.serving import tiny_exports
 from tests.serving.server_process import Server
+from tests.serving.tiny_exports import PROMPTS, TAGS
 
 pytest.importorskip("uvicorn")
+pytest.importorskip("ai_edge_litert", reason='needs the extra "lite"')
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CONTEXT = "𝕋he tower of the town 'is' bright. <img src=x onerror=\"document.title='harmed'\"> It's old & big."
@@ -42,10 +43,10 @@ def opened(browser):
 def start(write_export, tmp_path_factory):
     servers = []
 
-    def start_server(task, **flags):
+    def start_server(task, **options):
         folder = tmp_path_factory.mktemp(task) / task
-        write_export(folder, task, **({"prompts": tiny_exports.PROMPTS} if task == "sentence_encoder" else {}))
-        servers.append(Server(str(folder), folder.parent / "log", ui=True, **flags))
+        write_export(folder, task, **options, export_format="tflite")
+        servers.append(Server(str(folder), folder.parent / "log", ui=True))
         return servers[-1]
 
     yield start_server
@@ -75,30 +76,21 @@ def percentages(names, probabilities):
     return [(name, f"{100 * probability:.1f}%") for name, probability in zip(names, probabilities, strict=True)]
 
 
-@pytest.mark.endurance
-def test_the_best_answer_is_marked_in_its_context(reader, opened):
+def test_the_curl_line_is_the_request_and_the_best_answer_is_marked_in_its_context(reader, opened):
     page = opened(reader)
     assert "answers questions about a text" in page.inner_text("#about")
-    for question in ("where is it", HOSTILE):
+    for question in (HOSTILE, "it's\nwhere?"):
         ask(page, question=question, context=CONTEXT)
-        outputs = reader.outputs("text", {"question": [question], "context": [CONTEXT]})
-        start, end = outputs["starts"][0][0], outputs["ends"][0][0]
-        assert page.locator("#answer mark").inner_text() == CONTEXT[start:end] == outputs["answers"][0][0]
-        assert page.locator("#answer .text").inner_text() == CONTEXT
-        expected = percentages(outputs["answers"][0], outputs["probabilities"][0])
-        assert shown_bars(page) == expected
-    assert page.title() == "Try the model" and page.locator("img").count() == 0
-
-
-def test_the_curl_line_is_the_request(reader, opened):
-    page = opened(reader)
-    ask(page, question="it's\nwhere?", context=CONTEXT)
-    command = page.inner_text("#command pre")
-    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+        command = page.inner_text("#command pre")
+        answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+        outputs = {name: values[0] for name, values in json.loads(answer)["outputs"].items()}
+        marked = CONTEXT[outputs["starts"][0] : outputs["ends"][0]]
+        assert page.inner_text("#answer mark") == marked == outputs["answers"][0]
+        assert page.inner_text("#answer .text") == CONTEXT
+        assert shown_bars(page) == percentages(outputs["answers"], outputs["probabilities"])
     page.click("summary")
     assert json.loads(answer) == json.loads(page.inner_text("#raw pre"))
-    outputs = json.loads(answer)["outputs"]
-    assert shown_bars(page) == percentages(outputs["answers"][0], outputs["probabilities"][0])
+    assert page.title() == "Try the model" and page.locator("img").count() == 0
 
 
 def test_an_error_of_the_server_is_shown_and_the_next_request_works(reader, opened):
@@ -136,7 +128,7 @@ def test_a_classifier_shows_bars(start, opened):
 
 
 def test_an_encoder_compares_two_texts(start, opened):
-    server = start("sentence_encoder")
+    server = start("sentence_encoder", prompts=PROMPTS)
     page = opened(server)
     assert page.inner_text("button[type=submit]") == "Embed"
     first, second = page.locator("textarea").all()
@@ -150,27 +142,20 @@ def test_an_encoder_compares_two_texts(start, opened):
 
 
 @pytest.mark.endurance
-def test_a_tagger_colours_entities(start, opened):
-    server = start("tagging")
-    page = opened(server)
-    ask(page, text=CONTEXT)
-    outputs = server.outputs("text", {"text": [CONTEXT]})
-    entities = [text for text in outputs["entities"][0] if text]
-    marks = page.locator("#answer .text mark").all()
-    assert entities and [mark.inner_text().rpartition("PER")[0].strip() for mark in marks] == entities
-    assert page.inner_text("#answer .legend").split() == ["PER", str(len(entities))]
-    assert page.title() == "Try the model" and page.locator("img").count() == 0
-
-
-@pytest.mark.endurance
-def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypatch):
-    monkeypatch.setattr(tiny_exports, "TAGS", ("DT", "NN", "VB"))
-    server = start("tagging")
-    page = opened(server)
-    ask(page, text="the bright town")
-    tags = server.outputs("text", {"text": ["the bright town"]})["tags"][0]
+@pytest.mark.parametrize("tags", [TAGS, ("DT", "NN", "VB")], ids=["entities", "parts of speech"])
+def test_a_tagger_colours_entities_or_words(start, opened, tags):
+    server = start("tagging", tags=tags)
+    page, text = opened(server), CONTEXT if "O" in tags else "the bright town"
+    ask(page, text=text)
+    outputs = server.outputs("text", {"text": [text]})
     marks = [mark.inner_text() for mark in page.locator("#answer .text mark").all()]
-    assert marks == [word + tag for word, tag in zip(("the", "bright", "town"), tags, strict=True)]
+    if "O" in tags:
+        entities = [text for text in outputs["entities"][0] if text]
+        assert entities and [mark.rpartition("PER")[0].strip() for mark in marks] == entities
+        assert page.inner_text("#answer .legend").split() == ["PER", str(len(entities))]
+    else:
+        assert marks == [word + tag for word, tag in zip(text.split(), outputs["tags"][0], strict=True)]
+    assert page.title() == "Try the model" and page.locator("img").count() == 0
 
 
 @pytest.mark.endurance

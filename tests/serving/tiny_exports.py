@@ -6,7 +6,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import Prompts
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
-from official_bert.modeling.heads import ClassificationModel, MultipleChoiceModel, SpanModel
+from official_bert.modeling.heads import LINEAR, ClassificationModel, MultipleChoiceModel, SpanModel
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.modeling.tagging import TaggingModel
@@ -30,14 +30,12 @@ _LENGTH = 32
 def _classifier(
     encoder, labels=LABELS, problem="single_label", thresholds=None, max_windows=1, activation="Identity", **common
 ):
-    """Return a classifier of pairs, or a regression without labels."""
-    length = _LENGTH if max_windows > 1 else None
+    """Return a classifier, by default of pairs, or a regression without labels."""
+    common = {"is_pair": True, "max_seq_length": _LENGTH, "max_windows": max_windows, **common}
+    length = common["max_seq_length"] if max_windows > 1 else None
     model = ClassificationModel(encoder, num_outputs=len(labels) or 1, window_length=length)
-    common["max_windows"] = max_windows
-    problem = problem if labels else "regression"
-    outputs = ClassOutputs(problem, labels, thresholds, activation)
-    options = {"outputs": outputs, "is_pair": True, "max_seq_length": _LENGTH}
-    return model, ClassificationServable(model, **common, **options)
+    outputs = ClassOutputs(problem if labels else "regression", labels, thresholds, activation)
+    return model, ClassificationServable(model, **common, outputs=outputs)
 
 
 def _multiple_choice(encoder, **common):
@@ -51,9 +49,9 @@ def _question_answering(encoder, **common):
     return model, QuestionAnsweringServable(model, **common, options=options)
 
 
-def _tagging(encoder, **common):
-    model = TaggingModel(encoder, num_outputs=len(TAGS))
-    return model, TaggingServable(model, **common, tags=TAGS, max_seq_length=_LENGTH)
+def _tagging(encoder, tags=TAGS, head=LINEAR, **common):
+    model = TaggingModel(encoder, num_outputs=len(tags), head=head)
+    return model, TaggingServable(model, **common, tags=tags, max_seq_length=_LENGTH)
 
 
 def _pretraining(encoder, **common):

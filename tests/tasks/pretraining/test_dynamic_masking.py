@@ -52,6 +52,10 @@ def evaluation(records, batch_size=BATCH_SIZE):
     return list(records.evaluation_batches(batch_size=batch_size).as_numpy_iterator())
 
 
+def joined(batches):
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
 def assert_equal(first, second):
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
@@ -70,10 +74,9 @@ def unmasked(batch):
     return {**{name: values for name, values in batch.items() if name not in MASKED}, "input_ids": ids}
 
 
-@pytest.mark.parametrize("whole_word", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, whole_word):
+def test_only_the_masks_differ_from_what_is_on_the_disk(make, training):
     stored = make()._replace(maskers={}).training_batches(batch_size=BATCH_SIZE, start_record=0)
-    found = training(30, whole_word=whole_word)
+    found = training(30, whole_word=True)
     assert_equal([unmasked(batch) for batch in found], list(stored.take(30).as_numpy_iterator()))
     assert all(np.all(batch["masked_lm_weights"].sum(axis=1) > 0) for batch in found)
 
@@ -87,22 +90,15 @@ def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file
     assert make().evaluation_batches(batch_size=4, max_batches=9).element_spec == with_masks.element_spec
 
 
-@pytest.mark.parametrize("num_batches", [1, pytest.param(13, marks=pytest.mark.slow)])
-def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, num_batches):
+def test_the_masks_of_a_visit_are_those_of_its_number_in_resumed_runs_and_batches_of_any_size(training):
     whole = training(32)
-    assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])
-
-
-def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(training):
-    small, large = training(12, batch_size=4), training(3, batch_size=16)
-    joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}
-    assert_equal([joined], [{name: np.concatenate([batch[name] for batch in large]) for name in large[0]}])
+    assert_equal(training(19, start_record=13 * BATCH_SIZE), whole[13:])
+    assert_equal([joined(training(16, batch_size=16))], [joined(whole)])
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("whole_word", [True, False])
-def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whole_word):
-    records = make(whole_word=whole_word)
+def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make):
+    records = make(whole_word=True)
 
     def batches(count, start_record=0):
         dataset = records.training_batches(batch_size=TokenBudget(256), start_record=start_record, lengths=[32, 48, 64])
@@ -130,10 +126,10 @@ def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, whol
 
 def test_each_visit_and_each_seed_has_masks_of_its_own(training):
     seen = {}
-    for batch in training(4 * NUM_RECORDS // BATCH_SIZE):
+    for batch in training(2 * NUM_RECORDS // BATCH_SIZE):
         for ids, positions in zip(unmasked(batch)["input_ids"], batch["masked_lm_positions"], strict=True):
             seen.setdefault(ids.tobytes(), []).append(positions.tobytes())
-    counts = [(len(visits), len(set(visits))) for visits in seen.values() if len(visits) == 4]
+    counts = [(len(visits), len(set(visits))) for visits in seen.values() if len(visits) == 2]
     assert len(counts) > 50
     assert sum(different for _, different in counts) > 0.98 * sum(visits for visits, _ in counts)
     assert_equal(training(3), training(3))
@@ -145,18 +141,17 @@ def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_traini
     records = make()
     whole = evaluation(records)
     assert_equal(evaluation(make()), whole)
-    joined = {name: np.concatenate([batch[name] for batch in whole])[:NUM_RECORDS] for name in whole[0]}
-    larger = evaluation(records, batch_size=60)
-    for name, values in joined.items():
-        np.testing.assert_array_equal(np.concatenate([batch[name] for batch in larger])[:NUM_RECORDS], values)
+    real, of_larger = (
+        {name: values[:NUM_RECORDS] for name, values in joined(batches).items()}
+        for batches in (whole, evaluation(records, batch_size=60))
+    )
+    assert_equal([of_larger], [real])
     last = whole[-1]["is_real_example"] == 0
     assert last.any() and not whole[-1]["masked_lm_weights"][last].any()
     # The same records with the same visit numbers, in training.
     numbers = np.arange(NUM_RECORDS)
-    stored = {name: joined[name] for name in joined if name not in MASKED}
-    stored["input_ids"] = unmasked(joined)["input_ids"]
-    trained = records.maskers["training"].mask(stored, numbers)
-    is_equal = np.all(trained["masked_lm_positions"].numpy() == joined["masked_lm_positions"], axis=1)
+    trained = records.maskers["training"].mask(unmasked(real), numbers)
+    is_equal = np.all(trained["masked_lm_positions"].numpy() == real["masked_lm_positions"], axis=1)
     assert np.mean(is_equal) < 0.05
 
 

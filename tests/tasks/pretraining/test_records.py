@@ -16,7 +16,7 @@ from official_bert.support.text_files import LineReader
 from official_bert.tasks.pretraining.sharded import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenization.sequences import join_pair
-from tests.conftest import GOLDEN, endurance, golden_arrays, run_here
+from tests.conftest import GOLDEN, golden_arrays, run_here
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records
 from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED
@@ -73,13 +73,12 @@ def random_lines(rng, words):
     return lines
 
 
-@pytest.mark.parametrize("num_runs", [15, *endurance(80)])
-def test_records_are_those_of_the_plain_rules_for_any_flags(make, tmp_path, corpus_file, vocab_file, num_runs):
+def test_records_are_those_of_the_plain_rules_for_any_flags(make, tmp_path, corpus_file, vocab_file):
     vocab = load_vocab(vocab_file)
     words = [*" ".join(LineReader(corpus_file)).split(), "unknowable", "中文", "ΟΔΟΣ", "a\x1cb", "e\u2028f"]
     rng = random.Random(7)
     num_records = 0
-    for number in range(num_runs):
+    for number in range(15):
         flags = {
             **rng.choices([UNCASED, CASED, ACCENTED, PRESPLIT], [5, 2, 1, 2])[0]._asdict(),
             "do_whole_word_mask": rng.random() < 0.5,
@@ -99,55 +98,49 @@ def test_records_are_those_of_the_plain_rules_for_any_flags(make, tmp_path, corp
         records = tf.data.TFRecordDataset([str(tmp_path / "out")]).as_numpy_iterator()
         assert [tf.train.Example.FromString(record) for record in records] == expected, flags
         num_records += len(expected)
-    assert num_records > 15 * num_runs
+    assert num_records > 225
 
 
+EACH_SAMPLING = pytest.mark.parametrize(
+    "sampling", [{}, {"sampling": "sharded", "num_processes": 1}], ids=["serial", "sharded"]
+)
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 2}
 SENTENCES = ("the harbour woke before the town did .", "the town did not wake .", "gulls argued over the boats .")
 
 
+ONE, TWO = "\n".join(SENTENCES), "\n\n".join(["\n".join(SENTENCES)] * 2)
+
+
 @pytest.mark.parametrize(
-    ("text", "flags", "is_warned"),
+    ("text", "flags", "message"),
     [
-        ("\n".join(SENTENCES), {}, True),
-        ("\n".join(SENTENCES), {"sentence_order": True}, False),
-        ("\n".join(SENTENCES), {"use_next_sentence": False}, False),
-        ("\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES), {}, False),
+        (ONE, {}, "the input is a single document"),
+        (ONE, {"sentence_order": True}, None),
+        (ONE, {"use_next_sentence": False}, None),
+        (TWO, {}, None),
+        ("\n\n".join(SENTENCES * 4), {}, "12 of 12 documents have a single sentence"),
+        (TWO.upper(), {"do_lower_case": False}, "[UNK]; is this the right vocabulary, and does do_lower_case=false"),
     ],
 )
-def test_a_single_document_is_warned_of_if_random_pairs_need_others(make, caplog, text, flags, is_warned):
+def test_text_that_does_not_suit_the_flags_is_warned_of(make, caplog, text, flags, message):
     make(text, **SHORT, **flags)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert ["the input is a single document" in warning for warning in warnings] == [True] * is_warned
+    assert [message in warning for warning in warnings] == [True] * (message is not None)
 
 
-def test_a_blank_line_after_each_sentence_is_warned_of(make, caplog):
-    records = make("\n\n".join(SENTENCES * 4), **SHORT)
-    assert "12 of 12 documents have a single sentence" in caplog.text
-    assert records["next_sentence_labels"].all()
-
-
-@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+@EACH_SAMPLING
 def test_long_lines_are_warned_of(make, caplog, sampling):
     paragraph = " ".join(SENTENCES * 3)  # 66 wordpieces; the two segments of a record have room for 29
-    make("\n\n".join([f"{paragraph}\n{paragraph}"] * 4), **SHORT, sampling=sampling, short_seq_prob=0)
+    make("\n\n".join([f"{paragraph}\n{paragraph}"] * 4), **SHORT, **sampling, short_seq_prob=0)
     assert "longer than a record: 78.0% of the wordpieces" in caplog.text
     assert "were cut off, and 100.0% of the pairs are random; write one sentence per line, as split_sent" in caplog.text
 
 
-def test_a_wrong_vocabulary_is_warned_of(make, caplog):
-    text = "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES)
-    make(text, **SHORT)
-    assert "[UNK]" not in caplog.text
-    make(text.upper(), **SHORT, do_lower_case=False)
-    assert "wordpieces are [UNK]; is this the right vocabulary, and does do_lower_case=false fit" in caplog.text
-
-
-@pytest.mark.parametrize("sampling", ["serial", "sharded"])
-@pytest.mark.parametrize("text", ["", "\u200b\n"])
-def test_input_without_text_is_refused(make, tmp_path, text, sampling):
-    with pytest.raises(UserError, match="no text in"):
-        make(text, sampling=sampling)
+@EACH_SAMPLING
+def test_input_without_text_is_refused(make, tmp_path, sampling):
+    for text in ("", "\u200b\n"):
+        with pytest.raises(UserError, match="no text in"):
+            make(text, **sampling)
     assert not (tmp_path / "out").exists()
 
 
@@ -196,10 +189,10 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(make, corpus_fil
     assert "[MASK]" not in caplog.text
 
 
-@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+@EACH_SAMPLING
 def test_records_without_pairs_are_single_stretches_of_all_text(make, corpus_file, vocab_file, caplog, sampling):
     caplog.set_level("INFO", logger="absl")
-    records = make(use_next_sentence=False, max_seq_length=48, dupe_factor=1, short_seq_prob=0.0, sampling=sampling)
+    records = make(use_next_sentence=False, max_seq_length=48, dupe_factor=1, short_seq_prob=0.0, **sampling)
     assert ", no pairs" in caplog.text and "second part" not in caplog.text
     assert not records["segment_ids"].any() and not records["next_sentence_labels"].any()
     tokenizer = FullTokenizer(vocab_file)
@@ -212,10 +205,10 @@ def test_records_without_pairs_are_single_stretches_of_all_text(make, corpus_fil
     assert sorted(wordpieces) == sorted(corpus_of([corpus_file], tokenizer).ids)
 
 
-@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+@EACH_SAMPLING
 def test_records_of_the_order_of_sentences(make, corpus_file, vocab_file, caplog, sampling):
     caplog.set_level("INFO", logger="absl")
-    records = make(sentence_order=True, max_seq_length=48, dupe_factor=4, masking="none", sampling=sampling)
+    records = make(sentence_order=True, max_seq_length=48, dupe_factor=4, masking="none", **sampling)
     text = "".join(f" {index}" for index in corpus_of([corpus_file], FullTokenizer(vocab_file)).ids) + " "
     labels = records["next_sentence_labels"].ravel().astype(bool)
     assert f"swapped {labels.mean():.1%} of the pairs" in caplog.text
@@ -234,12 +227,10 @@ def test_records_of_the_order_of_sentences(make, corpus_file, vocab_file, caplog
             assert places[0] < places[1]
 
 
-@pytest.mark.parametrize("sampling", ["serial", pytest.param("sharded", marks=pytest.mark.endurance)])
-def test_ngrams_are_masked_in_records(make, sampling):
+def test_ngrams_are_masked_in_records(make):
     shares = []
     for max_ngram_length in (1, 3):
-        flags = {"max_seq_length": 48, "do_whole_word_mask": True, "sampling": sampling}
-        records = make(max_ngram_length=max_ngram_length, **flags)
+        records = make(max_ngram_length=max_ngram_length, max_seq_length=48, do_whole_word_mask=True)
         used = records["masked_lm_weights"] > 0
         follows = np.diff(records["masked_lm_positions"], axis=1) == 1
         shares.append((follows & used[:, 1:]).sum() / used.sum())

@@ -16,11 +16,9 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving import servable as servable_module
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import servable as pretraining_servable
-from official_bert.tasks.pretraining.reader import FilledMask
 from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tasks.pretraining.task import load_model
 from official_bert.tokenization import FullTokenizer
-from tests.ask_export import answers_of
 from tests.conftest import assert_refused, run_here
 from tests.exports import TOLERANCE, graph_predictor
 
@@ -62,36 +60,29 @@ def plain(one_layer_model):
     return PlainFiller(model, FullTokenizer(one_layer_model["vocab_file"]))
 
 
-def assert_filled(found, expected):
-    assert [[candidate.word for candidate in mask] for mask in found] == [
-        [word for word, _ in mask] for mask in expected
-    ]
-    for candidates, wanted in zip(found, expected, strict=True):
-        assert [found.probability for found in candidates] == pytest.approx([p for _, p in wanted], abs=TOLERANCE)
+@pytest.fixture
+def servable_of(one_layer_model, tokenizer):
+    """Return a function from options to a servable of the model."""
+    bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
+    model = load_model(bert_config, one_layer_model["init_checkpoint"])
+    return lambda **options: PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, **options)
 
 
-@pytest.mark.endurance
-def test_the_export_fills_in_the_likeliest_pieces(one_layer_model, plain, tmp_path):
-    flags = {
-        **one_layer_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
-        "max_predictions_per_seq": 10, "export_dir": str(tmp_path / "serving"),
-    }  # fmt: skip
-    run_here("run_pretraining", **flags, do_export=True, export_top_k=4)
-    folder = str(tmp_path / "serving" / "1")
+@pytest.mark.slow
+def test_all_pieces_are_candidates_and_the_likeliest_come_first(servable_of, plain):
+    servable = servable_of(top_k=5000)
     encoded = [plain.encode(text) for text in TEXTS]
-    padded = [row + [0] * (max(map(len, encoded)) - len(row)) for row in encoded]
-    own = {"input_ids": padded, "input_mask": np.sign(padded).tolist(), "segment_ids": np.zeros_like(padded).tolist()}
-    requests = [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}], ["serving_default", own]]
-    answer, ids, again = answers_of(folder, requests)
-    assert again["words"] == answer["words"] and ids == own
-    np.testing.assert_allclose(again["probabilities"], answer["probabilities"], atol=TOLERANCE)
-    filled = Predictor(str(tmp_path / "serving"))(TEXTS)
-    for row, text in enumerate(TEXTS):
-        assert_filled(filled[row], plain.fill(text, 4))
-        masks = zip(answer["words"][row], answer["probabilities"][row], strict=True)
-        found = [[FilledMask(*candidate) for candidate in zip(*mask, strict=True)] for mask in masks]
-        assert_filled(found[: len(filled[row])], plain.fill(text, 4))
-        assert all(candidate == ("", 0) for mask in found[len(filled[row]) :] for candidate in mask)
+    ids = servable.tokenize(text=tf.constant(TEXTS))
+    assert ids["input_ids"].numpy().tolist() == [row + [0] * (max(map(len, encoded)) - len(row)) for row in encoded]
+    for text, masks in zip(TEXTS, graph_predictor(servable)(TEXTS), strict=True):
+        expected = plain.fill(text, 20)
+        assert [[candidate.word for candidate in mask[:20]] for mask in masks] == [
+            [word for word, _ in mask] for mask in expected
+        ]
+        for candidates, wanted in zip(masks, expected, strict=True):
+            probabilities = [candidate.probability for candidate in candidates]
+            assert probabilities[:20] == pytest.approx([value for _, value in wanted], abs=TOLERANCE)
+            assert len(candidates) == 1182 and sum(probabilities) == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.endurance
@@ -117,28 +108,11 @@ def test_the_output_folder_of_pretraining_tells_all(one_layer_model, records_fil
     assert mask == Predictor(tmp_path, vocab_file=vocab_file, **text)("\u2603 [MASK]")[0]  # both are [UNK]
 
 
-@pytest.mark.slow
-def test_probabilities_are_over_the_whole_vocabulary(one_layer_model, tokenizer):
-    bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
-    model = load_model(bert_config, one_layer_model["init_checkpoint"])
-    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=5000)
-    fill = graph_predictor(servable)
-    first, second = fill("the [MASK] woke before the [MASK] did .")
-    assert first != second
-    for candidates in (first, second):
-        probabilities = [candidate.probability for candidate in candidates]
-        assert len(candidates) == 1182
-        assert probabilities == sorted(probabilities, reverse=True)
-        assert sum(probabilities) == pytest.approx(1, abs=1e-4)
-
-
 @pytest.mark.endurance
-def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, tokenizer, monkeypatch):
-    bert_config = BertConfig.from_json_file(one_layer_model["bert_config_file"])
-    model = load_model(bert_config, one_layer_model["init_checkpoint"])
+def test_words_are_computed_in_parts_and_limited_in_number(servable_of, tokenizer, monkeypatch):
     monkeypatch.setattr(servable_module, "MOST_POSITIONS", 60)  # two rows
-    monkeypatch.setattr(pretraining_servable, "MOST_LOGITS", 4 * bert_config.vocab_size)
-    servable = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64, top_k=3)
+    monkeypatch.setattr(pretraining_servable, "MOST_LOGITS", 4 * 1182)
+    servable = servable_of(top_k=3)
     texts = [text.replace("[mask] [MASK", "[MASK]" * 15) for text in TEXTS]
     expected = servable.numbers(servable.tokenize(text=tf.constant(texts)))  # all at once
     found = servable.signature("text")(text=tf.constant(texts))
@@ -148,42 +122,31 @@ def test_words_are_computed_in_parts_and_limited_in_number(one_layer_model, toke
     assert is_real.sum() == 3 * 19
     assert found["words"].numpy()[is_real].astype(str).tolist() == words.reshape(is_real.shape)[is_real].tolist()
     monkeypatch.setattr(servable_module, "MOST_CELLS", 1)
-    limited, most = PretrainingServable(model, bert_config, tokenizer, max_seq_length=64), bert_config.max_length * 5
+    limited, most = servable_of(), 64 * 5
     num_texts = most // (5 * 62) + 1  # one text of the longest length has this many cells
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"limited to {most} cells .*{num_texts * 310}"):
         limited.answer(text=tf.constant(["[MASK]" * 62] * num_texts))
 
 
-@pytest.fixture
-def flags(one_layer_model):
-    return {**one_layer_model, "top_k": 3}
-
-
 @pytest.mark.slow
-def test_fill_mask_prints_what_the_model_says(flags, plain, capsys):
-    run_here("fill_mask", **flags, text="The [MASK] woke [MASK].")
+def test_fill_mask_prints_what_the_model_says_of_a_text_that_just_fits(one_layer_model, plain, capsys):
+    text = "The [MASK] woke " + "the " * 57 + "[MASK]."
+    assert len(plain.encode(text)) == 64
+    run_here("fill_mask", **one_layer_model, text=text, top_k=3)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "The [MASK] woke [MASK]."
+    assert lines[0] == text
     assert lines[1::4] == ["[MASK] 1 of 2:", "[MASK] 2 of 2:"]
     rows = [line.split() for line in lines[1:] if not line.startswith("[MASK]")]
-    expected = [candidate for mask in plain.fill(lines[0], 3) for candidate in mask]
+    expected = [candidate for mask in plain.fill(text, 3) for candidate in mask]
     assert [row[0] for row in rows] == [word for word, _ in expected]
     assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
 
 
-@pytest.mark.slow
-def test_a_text_that_just_fits_is_not_cut(flags, plain, capsys):
-    text = "the " * 60 + "[MASK] ."
-    assert len(plain.encode(text)) == 64
-    run_here("fill_mask", **flags, text=text)
-    assert capsys.readouterr().out.split()[62] == plain.fill(text, 1)[0][0][0]
-
-
-def test_texts_and_models_that_do_not_serve_are_refused(flags, tmp_path):
-    reader = CheckpointReader(flags["init_checkpoint"])
+def test_texts_and_models_that_do_not_serve_are_refused(one_layer_model, tmp_path):
+    reader = CheckpointReader(one_layer_model["init_checkpoint"])
     arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
     write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
-    with open(flags["vocab_file"], encoding="utf-8") as source:
+    with open(one_layer_model["vocab_file"], encoding="utf-8") as source:
         (tmp_path / "larger.txt").write_text(source.read().rstrip("\n") + "\nmores\n")
     for changes, *messages in (
         ({"text": "the town"}, "the text has no [MASK]: 'the town'"),
@@ -191,4 +154,4 @@ def test_texts_and_models_that_do_not_serve_are_refused(flags, tmp_path):
         ({"init_checkpoint": str(tmp_path / "encoder.ckpt")}, "encoder.ckpt lacks ", "cls/predictions/"),
         ({"vocab_file": tmp_path / "larger.txt"}, "has 1183 wordpieces", "a vocab_size of 1182"),
     ):
-        assert_refused("fill_mask", {**flags, "text": "[MASK]", **changes}, *messages)
+        assert_refused("fill_mask", {**one_layer_model, "text": "[MASK]", **changes}, *messages)

@@ -12,223 +12,165 @@ from official_bert.tasks.classification import records
 from official_bert.tasks.classification.data import TextExample
 from official_bert.tasks.classification.datasets import DATASETS, xnli
 
-MNLI_COLUMNS = "index|promptID|pairID|genre|p1|p2|p3|p4|sentence1|sentence2"
+MRPC = "Quality|#1 ID|#2 ID|#1 String|#2 String"
+STSB = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
+STSB_ROW = "0|captions|MSRvid|2012test|0001|none|none"
+QQP = "id|qid1|qid2|question1|question2|is_duplicate"
+MNLI = "index|promptID|pairID|genre|p1|p2|p3|p4|sentence1|sentence2"
 MNLI_ROW = "31193|31193n|slate|( a )|( b )|(ROOT|(ROOT"
-STSB_COLUMNS = "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
-STSB_ROW = "captions|MSRvid|2012test|0001|none|none"
-XNLI_COLUMNS = "language|gold_label|b1|b2|p1|p2|sentence1|sentence2|promptID|pairID"
+AX = "Lexical Semantics|Predicate-Argument Structure|Logic|Knowledge|Domain|Premise|Hypothesis|Label"
+XNLI = "language|gold_label|b1|b2|p1|p2|sentence1|sentence2|promptID|pairID"
+KORNLI = "sentence1|sentence2|gold_label"
+KORSTS = "genre|filename|year|id|score|sentence1|sentence2"
+RELATION = {
+    "sentence": "이슬이 만든 등대의 노래는 파도회가 불렀다.",
+    "subject_entity": {"word": "파도회", "start_idx": 15, "end_idx": 17, "type": "ORG"},
+    "object_entity": {"word": "이슬", "start_idx": 0, "end_idx": 1, "type": "PER"},
+    "label": "org:members",
+}
 
 
 def table(*rows):
     return "".join(row.replace("|", "\t") + "\n" for row in rows)
 
 
-def pair_with_index(*labels, columns="sentence1|sentence2"):
-    files = {
-        "train.tsv": table(f"index|{columns}|label", f"0|A.|B.|{labels[0]}", f'1|C "d.|E.|{labels[1]}'),
-        "dev.tsv": table(f"index|{columns}|label", f"0|F.|G.|{labels[1]}"),
-        "test.tsv": table(f"index|{columns}", "0|H.|I."),
+def pairs_with_index(first, second, columns="sentence1|sentence2"):
+    header = f"index|{columns}|label"
+    return {
+        "train": (
+            *("train.tsv", header, f"0|A.|B.|{first}", f'1|C "d.|E.|{second}'),
+            *((1, "A.", "B.", first, 0), (2, 'C "d.', "E.", second, 1)),
+        ),
+        "dev": ("dev.tsv", header, f"0|F.|G.|{second}", (1, "F.", "G.", second, 1)),
+        "test": ("test.tsv", f"index|{columns}", "0|H.|I.", (1, "H.", "I.", None, None)),
     }
-    return files, {
-        "train": [("train-1", "A.", "B.", labels[0], 0), ("train-2", 'C "d.', "E.", labels[1], 1)],
-        "dev": [("dev-1", "F.", "G.", labels[1], 1)],
-        "test": [("test-1", "H.", "I.", None, None)],
-    }
 
 
-KORNLI_COLUMNS = "sentence1|sentence2|gold_label"
-KORSTS_COLUMNS = "genre|filename|year|id|score|sentence1|sentence2"
+def klue(name, content, *example):
+    """Return the sample of a task of KLUE, with one example for each split; its test set is not published."""
+    text = json.dumps([{"guid": f"{name}-v1_dev_00000", **content}], ensure_ascii=False, indent=4)
+    sample = {split: (f"{name}-v1.1_{split}.json", text, (0, *example)) for split in ("train", "dev")}
+    return {**sample, "test": ({}, (0, *example[:2], None, None))}
 
 
-def klue(name, content, text_a, text_b, label, parsed):
-    """Return the files of a task of KLUE, with one example each; its test set is not published."""
-    rows = {split: [(f"{split}-0", text_a, text_b, label, parsed)] for split in ("train", "dev")}
-    entry = {"guid": f"{name}-v1_dev_00000", **content}
-    files = {f"{name}-v1.1_{split}.json": json.dumps([entry], ensure_ascii=False, indent=4) for split in rows}
-    return files, {**rows, "test": [("test-0", text_a, text_b, None, None)]}
-
-
-# For each data set its files in their published layout, and (guid, texts, label, parsed label) by split.
+# For each data set and split: a file in its published layout and its lines, or several files with their content; and
+# for each example the number in its guid, the texts, the label and the parsed label.
 LAYOUTS = {
-    "cola": (
-        {
-            "train.tsv": 'gj04\t1\t\tThe "boat left.\ngj04\t0\t*\tBoat the left.\n',
-            "dev.tsv": "gj04\t0\t*\tWho left boat?\n",
-            "test.tsv": "index\tsentence\n0\tThe boat left.\n",
-        },
-        {
-            "train": [("train-0", 'The "boat left.', None, "1", 1), ("train-1", "Boat the left.", None, "0", 0)],
-            "dev": [("dev-0", "Who left boat?", None, "0", 0)],
-            "test": [("test-1", "The boat left.", None, None, None)],
-        },
-    ),
-    "sst-2": (
-        {
-            "train.tsv": "sentence\tlabel\na fine boat \t1\n",
-            "dev.tsv": "sentence\tlabel\na slow boat \t0\n",
-            "test.tsv": "index\tsentence\n0\ta boat .\n",
-        },
-        {
-            "train": [("train-1", "a fine boat ", None, "1", 1)],
-            "dev": [("dev-1", "a slow boat ", None, "0", 0)],
-            "test": [("test-1", "a boat .", None, None, None)],
-        },
-    ),
-    "mrpc": (
-        {
-            "train.tsv": '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe said "go.\t"Go.\r\n',
-            "dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t72\t73\tA.\tB\u2028b.\n",
-            "test.tsv": "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t74\t75\tC.\tD.\n",
-        },
-        {
-            "train": [("train-1", 'He said "go.', '"Go.', "1", 1)],
-            "dev": [("dev-1", "A.", "B\u2028b.", "0", 0)],
-            "test": [("test-1", "C.", "D.", None, None)],
-        },
-    ),
-    "sts-b": (
-        {
-            "train.tsv": table(f"{STSB_COLUMNS}|score", f'0|{STSB_ROW}|A "b.|C.|5.000'),
-            "dev.tsv": table(f"{STSB_COLUMNS}|score", f"0|{STSB_ROW}|D.|E.|0.25"),
-            "test.tsv": table(STSB_COLUMNS, f"0|{STSB_ROW}|F.|G."),
-        },
-        {
-            "train": [("train-1", 'A "b.', "C.", "5.000", 5.0)],
-            "dev": [("dev-1", "D.", "E.", "0.25", 0.25)],
-            "test": [("test-1", "F.", "G.", None, None)],
-        },
-    ),
-    "qqp": (
-        {
-            "train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-            "133273\t21\t22\tHow so?\tWhy so?\t0\n133274\t23\t24\ttorn\nin two?\tYes?\t1\n133275\t25\t26\tA?\tB?\t1\n",
-            "dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n201359\t3\t4\tC?\tD?\t1\n",
-            "test.tsv": "id\tquestion1\tquestion2\n0\tE?\tF?\n",
-        },
-        {
-            "train": [("train-1", "How so?", "Why so?", "0", 0), ("train-4", "A?", "B?", "1", 1)],
-            "dev": [("dev-1", "C?", "D?", "1", 1)],
-            "test": [("test-1", "E?", "F?", None, None)],
-        },
-    ),
-    "mnli": (
-        {
-            "train.tsv": table(f"{MNLI_COLUMNS}|label1|gold_label", f'7|{MNLI_ROW}|A.|B "b.|neutral|entailment'),
-            "dev_matched.tsv": table(
-                f"{MNLI_COLUMNS}|label1|label2|gold_label", f"9|{MNLI_ROW}|C.|D.|neutral|neutral|contradiction"
-            ),
-            "dev_mismatched.tsv": table(f"{MNLI_COLUMNS}|gold_label", f"8|{MNLI_ROW}|E.|F.|neutral"),
-            "test_matched.tsv": table(MNLI_COLUMNS, f"5|{MNLI_ROW}|G.|H."),
-            "test_mismatched.tsv": table(MNLI_COLUMNS, f"6|{MNLI_ROW}|I.|J."),
-        },
-        {
-            "train": [("train-7", "A.", 'B "b.', "entailment", 1)],
-            "dev_matched": [("dev_matched-9", "C.", "D.", "contradiction", 0)],
-            "dev_mismatched": [("dev_mismatched-8", "E.", "F.", "neutral", 2)],
-            "test_matched": [("test-5", "G.", "H.", None, None)],
-            "test_mismatched": [("test_mismatched-6", "I.", "J.", None, None)],
-        },
-    ),
-    "qnli": pair_with_index("entailment", "not_entailment", columns="question|sentence"),
-    "rte": pair_with_index("entailment", "not_entailment"),
-    "wnli": pair_with_index("0", "1"),
-    "ax": (
-        {
-            "diagnostic-full.tsv": "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\t"
-            "Premise\tHypothesis\tLabel\nNamed\t\t\t\tNews\tA.\tB.\tneutral\n",
-            "diagnostic.tsv": "index\tsentence1\tsentence2\n0\tA.\tB.\n",
-        },
-        {"dev": [("dev-1", "A.", "B.", "neutral", 2)], "test": [("test-1", "A.", "B.", None, None)]},
-    ),
-    "xnli": (
-        {
-            "multinli/multinli.train.zh.tsv": "premise\thypo\tlabel\n我 们\t你\tcontradictory\n他\t她\tneutral\n",
-            "xnli.dev.tsv": table(
-                XNLI_COLUMNS,
-                "en|neutral|||||We|You|1|1n",
-                'zh|entailment|||||我|"你|1|1n',
-                "fr|neutral|||||Nous|Vous|1|1n",
-                "zh|contradiction|||||他|她|1|1n",
-            ),
-            "xnli.test.tsv": table(XNLI_COLUMNS, "zh|neutral|||||我|她|1|1n"),
-        },
-        {
-            "train": [("train-1", "我 们", "你", "contradiction", 0), ("train-2", "他", "她", "neutral", 2)],
-            "dev": [("dev-2", "我", '"你', "entailment", 1), ("dev-4", "他", "她", "contradiction", 0)],
-            "test": [("test-1", "我", "她", "neutral", 2)],
-        },
-    ),
-    "imdb": (
-        {
-            "aclImdb/train/pos/0_9.txt": "Fine.<br />Go.",
-            "aclImdb/train/neg/1_1.txt": "Bad.",
-            "aclImdb/test/pos/2_8.txt": "Good.",
-            "aclImdb/test/neg/0_2.txt": "Poor.",
-        },
-        {
-            "train": [("train-neg/1_1", "Bad.", None, "neg", 0), ("train-pos/0_9", "Fine.<br />Go.", None, "pos", 1)],
-            "test": [("test-neg/0_2", "Poor.", None, "neg", 0), ("test-pos/2_8", "Good.", None, "pos", 1)],
-        },
-    ),
-    "nsmc": (
-        {
-            "ratings_train.txt": 'id\tdocument\tlabel\n99\t"""좋다 """"정말"""""""\t1\n98\t\t0\n',
-            "ratings_test.txt": "id\tdocument\tlabel\n97\t별로\t0\n",
-        },
-        {
-            "train": [("train-1", '좋다 "정말"', None, "1", 1), ("train-2", "", None, "0", 0)],
-            "test": [("test-1", "별로", None, "0", 0)],
-        },
-    ),
+    "cola": {
+        "train": (
+            *("train.tsv", 'gj04|1||The "boat left.', "gj04|0|*|Boat the left."),
+            *((0, 'The "boat left.', None, "1", 1), (1, "Boat the left.", None, "0", 0)),
+        ),
+        "dev": ("dev.tsv", "gj04|0|*|Who left boat?", (0, "Who left boat?", None, "0", 0)),
+        "test": ("test.tsv", "index|sentence", "0|The boat left.", (1, "The boat left.", None, None, None)),
+    },
+    "sst-2": {
+        "train": ("train.tsv", "sentence|label", "a fine boat |1", (1, "a fine boat ", None, "1", 1)),
+        "dev": ("dev.tsv", "sentence|label", "a slow boat |0", (1, "a slow boat ", None, "0", 0)),
+        "test": ("test.tsv", "index|sentence", "0|a boat .", (1, "a boat .", None, None, None)),
+    },
+    "mrpc": {
+        "train": ("train.tsv", f"\ufeff{MRPC}\r", '1|70|71|He said "go.|"Go.\r', (1, 'He said "go.', '"Go.', "1", 1)),
+        "dev": ("dev.tsv", f"\ufeff{MRPC}", "0|72|73|A.|B\u2028b.", (1, "A.", "B\u2028b.", "0", 0)),
+        "test": ("test.tsv", MRPC.replace("Quality", "index"), "0|74|75|C.|D.", (1, "C.", "D.", None, None)),
+    },
+    "sts-b": {
+        "train": ("train.tsv", f"{STSB}|score", f'{STSB_ROW}|A "b.|C.|5.000', (1, 'A "b.', "C.", "5.000", 5.0)),
+        "dev": ("dev.tsv", f"{STSB}|score", f"{STSB_ROW}|D.|E.|0.25", (1, "D.", "E.", "0.25", 0.25)),
+        "test": ("test.tsv", STSB, f"{STSB_ROW}|F.|G.", (1, "F.", "G.", None, None)),
+    },
+    "qqp": {
+        "train": (
+            *("train.tsv", QQP, "1|21|22|How so?|Why so?|0", "2|23|24|torn", "in two?|Yes?|1", "3|25|26|A?|B?|1"),
+            *((1, "How so?", "Why so?", "0", 0), (4, "A?", "B?", "1", 1)),
+        ),
+        "dev": ("dev.tsv", QQP, "201359|3|4|C?|D?|1", (1, "C?", "D?", "1", 1)),
+        "test": ("test.tsv", "id|question1|question2", "0|E?|F?", (1, "E?", "F?", None, None)),
+    },
+    "mnli": {
+        "train": (
+            *("train.tsv", f"{MNLI}|label1|gold_label", f'7|{MNLI_ROW}|A.|B "b.|neutral|entailment'),
+            (7, "A.", 'B "b.', "entailment", 1),
+        ),
+        "dev_matched": (
+            *("dev_matched.tsv", f"{MNLI}|l1|l2|gold_label", f"9|{MNLI_ROW}|C.|D.|neutral|neutral|contradiction"),
+            (9, "C.", "D.", "contradiction", 0),
+        ),
+        "dev_mismatched": (
+            *("dev_mismatched.tsv", f"{MNLI}|gold_label", f"8|{MNLI_ROW}|E.|F.|neutral"),
+            (8, "E.", "F.", "neutral", 2),
+        ),
+        "test_matched": ("test_matched.tsv", MNLI, f"5|{MNLI_ROW}|G.|H.", (5, "G.", "H.", None, None)),
+        "test_mismatched": ("test_mismatched.tsv", MNLI, f"6|{MNLI_ROW}|I.|J.", (6, "I.", "J.", None, None)),
+    },
+    "qnli": pairs_with_index("entailment", "not_entailment", columns="question|sentence"),
+    "rte": pairs_with_index("entailment", "not_entailment"),
+    "wnli": pairs_with_index("0", "1"),
+    "ax": {
+        "dev": ("diagnostic-full.tsv", AX, "Named||||News|A.|B.|neutral", (1, "A.", "B.", "neutral", 2)),
+        "test": ("diagnostic.tsv", "index|sentence1|sentence2", "0|A.|B.", (1, "A.", "B.", None, None)),
+    },
+    "xnli": {
+        "train": (
+            *("multinli/multinli.train.zh.tsv", "premise|hypo|label", "我 们|你|contradictory", "他|她|neutral"),
+            *((1, "我 们", "你", "contradiction", 0), (2, "他", "她", "neutral", 2)),
+        ),
+        "dev": (
+            *("xnli.dev.tsv", XNLI, "en|neutral|||||We|You|1|1n", 'zh|entailment|||||我|"你|1|1n'),
+            *("fr|neutral|||||Nous|Vous|1|1n", "zh|contradiction|||||他|她|1|1n"),
+            *((2, "我", '"你', "entailment", 1), (4, "他", "她", "contradiction", 0)),
+        ),
+        "test": ("xnli.test.tsv", XNLI, "zh|neutral|||||我|她|1|1n", (1, "我", "她", "neutral", 2)),
+    },
+    "imdb": {
+        "train": (
+            {"aclImdb/train/pos/0_9.txt": "Fine.<br />Go.", "aclImdb/train/neg/1_1.txt": "Bad."},
+            *(("neg/1_1", "Bad.", None, "neg", 0), ("pos/0_9", "Fine.<br />Go.", None, "pos", 1)),
+        ),
+        "test": (
+            {"aclImdb/test/pos/2_8.txt": "Good.", "aclImdb/test/neg/0_2.txt": "Poor."},
+            *(("neg/0_2", "Poor.", None, "neg", 0), ("pos/2_8", "Good.", None, "pos", 1)),
+        ),
+    },
+    "nsmc": {
+        "train": (
+            *("ratings_train.txt", "id|document|label", '99|"""좋다 """"정말"""""""|1', "98||0"),
+            *((1, '좋다 "정말"', None, "1", 1), (2, "", None, "0", 0)),
+        ),
+        "test": ("ratings_test.txt", "id|document|label", "97|별로|0", (1, "별로", None, "0", 0)),
+    },
     "ynat": klue("ynat", {"title": "배가 항구에 닿다", "label": "IT과학"}, "배가 항구에 닿다", None, "IT과학", 5),
     "klue_nli": klue(
-        "klue-nli",
-        {"premise": "배가 빠르다", "hypothesis": "배다", "gold_label": "entailment"},
+        *("klue-nli", {"premise": "배가 빠르다", "hypothesis": "배다", "gold_label": "entailment"}),
         *("배가 빠르다", "배다", "entailment", 1),
     ),
     "klue_sts": klue(
         "klue-sts",
-        {
-            "sentence1": "바다가 넓다.",
-            "sentence2": "넓은 바다.",
-            "labels": {"label": 3.7, "real-label": 3.714285714285714},
-        },
-        *("바다가 넓다.", "넓은 바다.", "3.714285714285714", 3.714285714285714),
+        {"sentence1": "넓다.", "sentence2": "넓은 바다.", "labels": {"label": 3.7, "real-label": 3.714285714285714}},
+        *("넓다.", "넓은 바다.", "3.714285714285714", 3.714285714285714),
     ),
     "klue_re": klue(
-        "klue-re",
-        {
-            "sentence": "이슬이 만든 등대의 노래는 파도회가 불렀다.",
-            "subject_entity": {"word": "파도회", "start_idx": 15, "end_idx": 17, "type": "ORG"},
-            "object_entity": {"word": "이슬", "start_idx": 0, "end_idx": 1, "type": "PER"},
-            "label": "org:members",
-        },
-        "<obj>이슬</obj>이 만든 등대의 노래는 <subj>파도회</subj>가 불렀다.",
+        *("klue-re", RELATION, "<obj>이슬</obj>이 만든 등대의 노래는 <subj>파도회</subj>가 불렀다."),
         *(None, "org:members", 6),
     ),
-    "kornli": (
-        {
-            "multinli.train.ko.tsv": table(KORNLI_COLUMNS, '바람이 "분다|맑다|neutral'),
-            "snli_1.0_train.ko.tsv": table(KORNLI_COLUMNS, "배를 탄 사람|섬에서|contradiction"),
-            "xnli.dev.ko.tsv": table(KORNLI_COLUMNS, "그는 왔다|그는 있다|entailment"),
-            "xnli.test.ko.tsv": table(KORNLI_COLUMNS, "배가 간다|배가 선다|contradiction"),
-        },
-        {
-            "train": [
-                ("train-1", '바람이 "분다', "맑다", "neutral", 2),
-                ("train-2", "배를 탄 사람", "섬에서", "contradiction", 0),
-            ],
-            "dev": [("dev-1", "그는 왔다", "그는 있다", "entailment", 1)],
-            "test": [("test-1", "배가 간다", "배가 선다", "contradiction", 0)],
-        },
-    ),
-    "korsts": (
-        {
-            f"sts-{split}.tsv": table(KORSTS_COLUMNS, '0|MSRvid|2012|1|5.000|"배가 뜬다.|떠난다.')
-            for split in ("train", "dev", "test")
-        },
-        {split: [(f"{split}-1", '"배가 뜬다.', "떠난다.", "5.000", 5.0)] for split in ("train", "dev", "test")},
-    ),
+    "kornli": {
+        "train": (
+            {
+                "multinli.train.ko.tsv": table(KORNLI, '바람이 "분다|맑다|neutral'),
+                "snli_1.0_train.ko.tsv": table(KORNLI, "배를 탄 사람|섬에서|contradiction"),
+            },
+            *((1, '바람이 "분다', "맑다", "neutral", 2), (2, "배를 탄 사람", "섬에서", "contradiction", 0)),
+        ),
+        "dev": ("xnli.dev.ko.tsv", KORNLI, "왔다|있다|entailment", (1, "왔다", "있다", "entailment", 1)),
+        "test": ("xnli.test.ko.tsv", KORNLI, "간다|선다|contradiction", (1, "간다", "선다", "contradiction", 0)),
+    },
+    "korsts": {
+        split: (
+            *(f"sts-{split}.tsv", KORSTS, '0|MSRvid|2012|1|5.000|"배가 뜬다.|떠난다.'),
+            (1, '"배가 뜬다.', "떠난다.", "5.000", 5.0),
+        )
+        for split in ("train", "dev", "test")
+    },
 }
 
 
@@ -239,31 +181,35 @@ def write_files(folder, contents):
         path.write_text(content, encoding="utf-8", newline="")
 
 
+def write_sample(folder, name):
+    """Write the files of a data set; return its examples by split."""
+    examples = {}
+    for split, (file, *rest) in LAYOUTS[name].items():
+        examples[split] = [row for row in rest if isinstance(row, tuple)]
+        lines = rest[: len(rest) - len(examples[split])]
+        write_files(folder, file if isinstance(file, dict) else {file: table(*lines)})
+    return examples
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_each_set_is_read_in_its_published_layout(tmp_path, name):
-    contents, expected = LAYOUTS[name]
-    write_files(tmp_path, contents)
-    dataset = DATASETS[name]
+    expected, dataset = write_sample(tmp_path, name), DATASETS[name]
     assert list(dataset.splits) == list(expected)
     for split, rows in expected.items():
         examples = dataset.examples(str(tmp_path), split)
-        assert [tuple(example[:4]) for example in examples] == [row[:4] for row in rows]
+        guid = "test" if split == "test_matched" else split  # as in the reference
+        assert [example[:4] for example in examples] == [(f"{guid}-{row[0]}", *row[1:4]) for row in rows]
         if dataset.splits[split].label is not None:
             assert dataset.check_labels(examples) == [row[4] for row in rows]
 
 
 def test_metrics_are_those_of_glue_and_every_set_has_labelled_splits_to_evaluate():
-    assert {name: dataset.primary_metric for name, dataset in DATASETS.items() if dataset.metrics != ("accuracy",)} == {
-        "cola": "matthews_correlation",
-        "mrpc": "accuracy_f1_mean",
-        "qqp": "accuracy_f1_mean",
-        "sts-b": "pearson_spearman_mean",
-        "ax": "matthews_correlation",
-        "ynat": "macro_f1",
-        "klue_sts": "pearson",
-        "klue_re": "micro_f1",
-        "korsts": "spearman",
-    }
+    metrics = {name: dataset.primary_metric for name, dataset in DATASETS.items() if dataset.metrics != ("accuracy",)}
+    assert metrics == {
+        "cola": "matthews_correlation", "mrpc": "accuracy_f1_mean", "qqp": "accuracy_f1_mean",
+        "sts-b": "pearson_spearman_mean", "ax": "matthews_correlation", "ynat": "macro_f1", "klue_sts": "pearson",
+        "klue_re": "micro_f1", "korsts": "spearman",
+    }  # fmt: skip
     for dataset in DATASETS.values():
         assert set(dataset.metrics) <= METRICS.keys() | PROBABILITY_METRICS.keys()
         assert dataset.eval_splits
@@ -285,8 +231,8 @@ def test_the_names_of_a_file_are_tried_in_order(tmp_path):
 
 
 def test_xnli_in_another_language_with_other_training_texts(tmp_path):
-    contents, _ = LAYOUTS["xnli"]
-    write_files(tmp_path, {**contents, "multinli/multinli.train.en.tsv": "premise\thypo\tlabel\nA\tB\tneutral\n"})
+    write_sample(tmp_path, "xnli")
+    write_files(tmp_path, {"multinli/multinli.train.en.tsv": table("premise|hypo|label", "A|B|neutral")})
     english = xnli("en")
     assert [example.text_a for example in english.examples(str(tmp_path), "train")] == ["A"]
     assert [example[:2] for example in english.examples(str(tmp_path), "dev")] == [("dev-1", "We")]
@@ -299,20 +245,14 @@ def test_xnli_in_another_language_with_other_training_texts(tmp_path):
 
 def test_torn_rows_of_qqp_and_empty_texts_are_warned_of(tmp_path, caplog):
     for name in ("qqp", "nsmc"):
-        write_files(tmp_path / name, LAYOUTS[name][0])
+        write_sample(tmp_path / name, name)
         DATASETS[name].examples(str(tmp_path / name), "train")
     assert "qqp/train.tsv: skipped 2 rows with fewer than 6 columns" in caplog.text
     assert "ratings_train.txt: 1 of 2 examples have an empty text" in caplog.text
 
 
-BAD_RELATION = json.dumps(
-    [
-        {"sentence": "AB", "label": "no_relation"}
-        | {f"{name}_entity": {"start_idx": n, "end_idx": 2 * n} for n, name in enumerate(("subject", "object"))}
-    ]
-)
 COLA_ROW = "gj04\t1\t\tThe boat left.\n"
-MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+BAD_RELATION = json.dumps([{**RELATION, "object_entity": {"start_idx": 1, "end_idx": 50}}])
 
 
 @pytest.mark.parametrize(
@@ -321,23 +261,15 @@ MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
         ("cola", None, r"there is no .*/dev\.tsv; check the path"),
         ("cola", "", r"dev\.tsv has no examples"),
         ("mrpc", "", r"dev\.tsv is empty"),
-        ("mrpc", MRPC_HEADER, r"dev\.tsv has no examples"),
-        (
-            "cola",
-            COLA_ROW + "gj04\t1\tThe boat left.\n",
-            r"line 2: 3 columns, but 4 are required; the row begins 'gj04'$",
-        ),
-        ("mrpc", MRPC_HEADER + "1\t2\tA.\tB.\n" * 3, r"line 2: 4 columns, but 5 .* begins '1' \(3 bad rows in all\)$"),
+        ("mrpc", table(MRPC), r"dev\.tsv has no examples"),
+        ("cola", COLA_ROW + "gj04\t1\tThe boat.\n", r"line 2: 3 columns, but 4 are required; the row begins 'gj04'$"),
+        ("mrpc", table(MRPC, *["1|2|A.|B."] * 3), r"line 2: 4 columns, but 5 .* begins '1' \(3 bad rows in all\)$"),
         ("cola", COLA_ROW + "\n" + COLA_ROW, "line 2: a blank line; remove it"),
         ("rte", "index\tfirst\tsentence2\tlabel\n", "line 1: no column 'sentence1'; .* 'index', 'first', 'sentence2'"),
         ("ynat", '{"title": "A."}', "dev.json contains a JSON dict; the table must be a list"),
         ("ynat", '[{"title": "A."}, 5]', r"dev.json: \[1\] is 5; it must be an object"),
         ("ynat", '[{"title": "A."}]', "dev.json, example 0: no key 'label'; the keys are 'title'"),
-        (
-            "klue_re",
-            BAD_RELATION,
-            r"example 0: start_idx and end_idx of object_entity are \[1, 2\]; they must be places",
-        ),
+        ("klue_re", BAD_RELATION, r"example 0: start_idx and end_idx of object_entity are \[1, 50\]; they must be pl"),
         ("cola", b"gj04\t1\t\tcaf\xe9\n", r"dev\.tsv, line 1: byte 0xe9 .* not UTF-8"),
     ],
 )
@@ -363,19 +295,15 @@ def labelled(*labels):
 @pytest.mark.parametrize(
     ("name", "labels", "message"),
     [
-        ("cola", ["1", "2"], "dev.tsv, line 2: label '2' is not one of '0', '1'"),
-        ("cola", ["1", "", "1 "], "dev.tsv, line 2: label '' is not one of '0', '1' (2 bad rows in all)"),
-        (
-            "sts-b",
-            ["5.01", "-0.1"],
-            "dev.tsv, line 1: label '5.01' is not a finite number from 0 to 5 (2 bad rows in all)",
-        ),
+        ("cola", ["1", "2"], "line 2: label '2' is not one of '0', '1'"),
+        ("cola", ["1", "", "1 "], "line 2: label '' is not one of '0', '1' (2 bad rows in all)"),
+        ("sts-b", ["5.01", "-0.1"], "line 1: label '5.01' is not a finite number from 0 to 5 (2 bad rows in all)"),
     ],
 )
 def test_bad_labels_are_refused_with_what_is_allowed(name, labels, message):
     with pytest.raises(UserError) as error:
         DATASETS[name].check_labels(labelled(*labels))
-    assert str(error.value) == message
+    assert str(error.value) == f"dev.tsv, {message}"
 
 
 # Custom data sets.
@@ -407,56 +335,41 @@ def boats(tmp_path):
     return {**paths, ".parquet": str(tmp_path / "boats.parquet")}
 
 
-@pytest.mark.parametrize(
-    ("extension", "columns"),
-    [
-        (".tsv", ("text", "more", "kind")),
-        (".tsv", ("1", "2", "0")),
-        (".CSV", ("text", "more", "kind")),
-        (".CSV", (1, 2, 0)),
-        (".jsonl", ("text", "more", "kind")),
-        (".parquet", ("text", "more", "kind")),
-    ],
-)
-def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns):
-    text_a, text_b, label = columns
-    path = boats[extension]
-    dataset = custom_dataset(
-        text_a_column=text_a, text_b_column=text_b, label_column=label, train_file=path, predict_file=path
-    )
-    assert dataset.labels == ("sail", "steam")
-    examples = dataset.examples(None, "train")
-    assert [example[1:4] for example in examples] == [('It "smokes.', "A.", "steam"), ("It leans.", "B, b.", "sail")]
-    places = {".jsonl": ["line 1", "line 2"], ".parquet": ["row 0", "row 1"]}.get(extension, ["line 2", "line 3"])
-    assert [example.where for example in examples] == [f"{path}, {place}" for place in places]
-    assert dataset.check_labels(examples) == [1, 0]
-    # Row numbers do not depend on the format.
-    assert [(example.guid, example.id) for example in examples] == [("train-0", "7"), ("train-1", "")]
-    assert [example.label for example in dataset.examples(None, "test")] == [None, None]
-    assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
+@pytest.mark.parametrize("ending", [".tsv", ".CSV", ".jsonl", ".parquet"])
+def test_own_data_in_each_format_by_name_and_by_number(boats, ending):
+    path = boats[ending]
+    numbers = {".tsv": ("1", "2", "0"), ".CSV": (1, 2, 0)}.get(ending, ("text", "more", "kind"))
+    for text_a, text_b, label in (numbers, ("text", "more", "kind")):
+        columns = {"text_a_column": text_a, "text_b_column": text_b, "label_column": label}
+        dataset = custom_dataset(**columns, train_file=path, predict_file=path)
+        assert dataset.labels == ("sail", "steam")
+        examples = dataset.examples(None, "train")
+        first, second = (example[1:4] for example in examples)
+        assert (first, second) == (('It "smokes.', "A.", "steam"), ("It leans.", "B, b.", "sail"))
+        places = {".jsonl": ["line 1", "line 2"], ".parquet": ["row 0", "row 1"]}.get(ending, ["line 2", "line 3"])
+        assert [example.where for example in examples] == [f"{path}, {place}" for place in places]
+        assert dataset.check_labels(examples) == [1, 0]
+        # Row numbers do not depend on the format.
+        assert [(example.guid, example.id) for example in examples] == [("train-0", "7"), ("train-1", "")]
+        assert [example.label for example in dataset.examples(None, "test")] == [None, None]
+        assert (list(dataset.splits), dataset.eval_splits) == (["train", "test"], ())
+        assert dataset.metrics == ("accuracy", "f1")
 
 
 def test_labels_of_parquet_are_strings_numbers_and_lists(tmp_path):
     path = str(tmp_path / "p.parquet")
-    columns = {
-        "t": ["a", "b"],
-        "n": [3, 4],
-        "x": [1.5, -2.0],
-        "l": [["p", "q"], []],
-        "none": ["p", None],
-        "d": [b"p", b"q"],
-    }
+    columns = {"t": ["a", "b"], "n": [3, 4], "x": [1.5, -2.0], "l": [["p", "q"], []]}
+    columns |= {"none": ["p", None], "d": [b"p", b"q"]}
     pq.write_table(pa.table(columns), path)
-    found = {}
-    for column, problem in (("n", "single_label"), ("x", "regression"), ("l", "multi_label")):
-        dataset = custom_dataset(text_a_column="t", label_column=column, train_file=path, problem=problem)
-        found[column] = [example.label for example in dataset.examples(None, "train")]
-    assert found == {"n": ["3", "4"], "x": ["1.5", "-2.0"], "l": ["p,q", ""]}
-    for column, message in (
-        ("none", "row 1: the label is None"),
-        ("d", "row 0: the label is b'p'"),
-        ("z", "no column"),
+    for column, problem, labels in (
+        ("n", "single_label", ["3", "4"]),
+        ("x", "regression", ["1.5", "-2.0"]),
+        ("l", "multi_label", ["p,q", ""]),
     ):
+        dataset = custom_dataset(text_a_column="t", label_column=column, train_file=path, problem=problem)
+        assert [example.label for example in dataset.examples(None, "train")] == labels
+    messages = {"none": "row 1: the label is None", "d": "row 0: the label is b'p'", "z": "no column"}
+    for column, message in messages.items():
         with pytest.raises(UserError, match=message):
             custom_dataset(text_a_column="t", label_column=column, train_file=path)
 
@@ -505,9 +418,8 @@ def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
     dataset = custom_dataset(**arguments, labels=["steam", "sail"])
     assert dataset.check_labels(dataset.examples(None, "dev")) == [0, 1]
     assert custom_dataset(**arguments, labels=["steam", "sail"], is_ranking=True).primary_metric == "mrr@10"
-    with pytest.raises(
-        UserError, match="ranking=True needs regression=True, or two labels .*; the labels are 'a', 'b', 'c'"
-    ):
+    message = "ranking=True needs regression=True, or two labels .*; the labels are 'a', 'b', 'c'"
+    with pytest.raises(UserError, match=message):
         custom_dataset(**arguments, labels=["a", "b", "c"], is_ranking=True)
     strict = custom_dataset(**arguments, labels=["steam", "row"])
     with pytest.raises(UserError, match=r"boats\.CSV, line 3: label 'sail' is not one of 'steam', 'row'$"):
@@ -516,21 +428,15 @@ def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
 
 def test_several_labels_per_example(tmp_path):
     table_file = write(tmp_path / "boats.tsv", "text\tkinds\nA.\tsteam,fast\nB.\t\nC.\t sail , fast,\n")
-    json_file = write(
-        tmp_path / "boats.json",
-        '{"t": "A.", "k": ["steam", "fast"]}\n{"t": "B.", "k": []}\n{"t": "C.", "k": "sail,fast"}\n',
-    )
-    options = {"problem": "multi_label"}
-    for dataset in (
-        custom_dataset(text_a_column="text", label_column="kinds", train_file=table_file, **options),
-        custom_dataset(text_a_column="t", label_column="k", train_file=json_file, **options),
-    ):
+    kinds = {"A.": ["steam", "fast"], "B.": [], "C.": "sail,fast"}
+    lines = [json.dumps({"text": text, "kinds": given}) for text, given in kinds.items()]
+    for file in (table_file, write(tmp_path / "boats.json", "\n".join(lines))):
+        dataset = custom_dataset(text_a_column="text", label_column="kinds", train_file=file, problem="multi_label")
         assert dataset.labels == ("fast", "sail", "steam")
         assert dataset.check_labels(dataset.examples(None, "train")) == [(1, 0, 1), (0, 0, 0), (1, 1, 0)]
         assert dataset.primary_metric == "micro_f1"
-        with pytest.raises(
-            UserError, match="line 1: label 'slow' is not one of 'fast', 'sail', 'steam', the labels of /.*"
-        ):
+        message = "line 1: label 'slow' is not one of 'fast', 'sail', 'steam', the labels of /.*"
+        with pytest.raises(UserError, match=message):
             dataset.parse_label(labelled("fast,slow")[0])
 
 
@@ -561,12 +467,7 @@ MANY = {"problem": "multi_label"}
         ("b.csv", "t,k,t\na,p,y\n", {}, "b.csv, line 1: 2 columns are named 't'; rename all but one"),
         ("b.csv", "t,k\na,p\na, b,q\n", {}, "b.csv, line 3: 3 columns, but the header has 2; does a text contain the"),
         ("b.csv", "t,k, ,\na,p,,\na, b,q,\n", {}, "b.csv, line 3: 4 columns, but the header has 2; does a text"),
-        (
-            "b.csv",
-            "t;k\na;p\n",
-            {},
-            "line 1: no column 't'; the columns are 't;k'; are they separated by semicolons? A",
-        ),
+        ("b.csv", "t;k\na;p\n", {}, "line 1: no column 't'; the columns are 't;k'; are they separated by semicolons?"),
         ("b.csv", "t;k\na;p\n", {"label_column": "1"}, "are they separated by semicolons? A .csv file has commas"),
         ("b.csv", "t\tk\na\tp\n", {}, "are they separated by tabs? A .csv file has commas"),
         ("b.tsv", "t,k\na,p\n", {}, "are they separated by commas? A .csv file has commas"),
@@ -596,22 +497,15 @@ def test_labels_that_occur_once_are_warned_of(tmp_path, caplog):
     assert "labels that occur only once: 'god'; are they misspelt?" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("reviews.csv", "text,label\n a ,good\nb, good\nc,bad \n"),
-        (
-            "reviews.jsonl",
-            '{"text": " a ", "label": "good "}\n{"text": "b", "label": "good"}\n{"text": "c", "label": "bad"}',
-        ),
-    ],
-)
-def test_labels_but_not_texts_lose_the_white_space_around_them(tmp_path, name, content):
-    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=write(tmp_path / name, content))
-    assert dataset.labels == ("bad", "good")
-    examples = dataset.examples(None, "train")
-    assert dataset.check_labels(examples) == [1, 1, 0]
-    assert (examples[0].text_a, examples[0].label) == (" a ", "good")
+def test_labels_but_not_texts_lose_the_white_space_around_them(tmp_path):
+    table_file = write(tmp_path / "reviews.csv", "text,label\n a ,good\nb, good\nc,bad \n")
+    json_file = write(tmp_path / "reviews.jsonl", '{"text": " a ", "label": "good "}\n{"text": "c", "label": "bad"}\n')
+    for file in (table_file, json_file):
+        dataset = custom_dataset(text_a_column="text", label_column="label", train_file=file)
+        assert dataset.labels == ("bad", "good")
+        examples = dataset.examples(None, "train")
+        assert set(dataset.check_labels(examples)) == {1, 0}
+        assert (examples[0].text_a, examples[0].label) == (" a ", "good")
 
 
 @pytest.mark.parametrize("problem", ["single_label", "multi_label"])

@@ -28,23 +28,15 @@ def plain_loss(logits, labels, weights=(1.0, 1.0, 1.0), label_smoothing=0.0, foc
     return total / sum(weights[label] for label in labels)
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"class_weights": WEIGHTS},
-        {"label_smoothing": 0.2},
-        {"focal_gamma": 2.0},
-        {"class_weights": WEIGHTS, "label_smoothing": 0.1},
-        {"class_weights": WEIGHTS, "focal_gamma": 0.5},
-    ],
+    "options", [{}, {"label_smoothing": 0.2}, {"focal_gamma": 2.0}, {"focal_gamma": 0.5}], ids=repr
 )
-def test_losses_are_those_of_the_definition(examples, options):
+def test_losses_are_those_of_the_definition(examples, weights, options):
     logits, labels = examples
-    losses, weights = ClassLoss(**options)(tf.constant(labels), tf.constant(logits, tf.float32))
-    given = {("weights" if name == "class_weights" else name): value for name, value in options.items()}
-    mean = float(tf.reduce_sum(losses) / tf.reduce_sum(weights))
-    assert mean == pytest.approx(plain_loss(logits, labels, **given), rel=1e-5)
+    losses, sums = ClassLoss(weights, **options)(tf.constant(labels), tf.constant(logits, tf.float32))
+    mean = float(tf.reduce_sum(losses) / tf.reduce_sum(sums))
+    assert mean == pytest.approx(plain_loss(logits, labels, weights, **options), rel=1e-5)
 
 
 @pytest.mark.parametrize("focal_gamma", [0.0, 0.5, 2.0])
@@ -57,19 +49,19 @@ def test_certain_predictions_have_finite_losses_and_gradients(focal_gamma):
     assert np.isfinite(gradients).all() and abs(gradients[1, 1]) > 0.2
 
 
-def test_a_task_weights_training_but_not_evaluation(examples):
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_a_task_weights_real_examples_in_training_but_not_in_evaluation(examples, weights):
     logits, labels = examples
     options = {"problem": "single_label", "num_labels": 3, "metric_names": (), "max_length": 8, "eval_batch_size": 8}
-    task = ClassificationTask(CONFIG, **options, training_loss=ClassLoss(WEIGHTS))
+    task = ClassificationTask(CONFIG, **options, training_loss=weights and ClassLoss(weights))
     is_real = np.arange(20) < 15  # the rest fills the batch
     batch = {"label_ids": tf.constant(labels), "is_real_example": tf.constant(is_real, tf.int32)}
     outputs = tf.constant(logits, tf.float32)
     (loss,) = task.losses(outputs, batch).values()
-    expected = plain_loss(logits[:15], labels[:15], WEIGHTS)
+    expected = plain_loss(logits[:15], labels[:15], weights or (1.0, 1.0, 1.0))
     assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
-    assert float(tf.reduce_mean(task.predictions(outputs, batch)["loss"])) == pytest.approx(
-        plain_loss(logits, labels), rel=1e-5
-    )
+    mean = float(tf.reduce_mean(task.predictions(outputs, batch)["loss"]))
+    assert mean == pytest.approx(plain_loss(logits, labels), rel=1e-5)
 
 
 def test_balanced_weights_give_each_class_the_same_total():

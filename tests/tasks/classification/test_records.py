@@ -74,6 +74,10 @@ def test_windows_cover_a_long_text_and_overlap(word_tokenizer):
         assert windows[-1][-1] == count - 1
         assert len(windows) == 1 or windows[-2][-1] < count - 1  # no window is superfluous
     assert counts["num_shortened"] == 0
+    joiner = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=2, doc_stride=10)
+    for count, num_shortened in ((20, 0), (21, 1)):
+        assert len(joined(joiner, words(count), None, counts=counts)["input_ids"]) == 24 == joiner.max_length
+        assert counts["num_shortened"] == num_shortened
 
 
 def test_windows_of_a_pair_keep_the_shorter_text_whole(word_tokenizer):
@@ -87,18 +91,12 @@ def test_windows_of_a_pair_keep_the_shorter_text_whole(word_tokenizer):
     assert all(window[-5:] == [100, 101, 102, 103, 104] for window, _ in windows)  # the half that fits
 
 
-def test_no_more_windows_than_allowed_which_by_default_overlap_by_half(word_tokenizer):
-    joiner, counts = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=2, doc_stride=10), Counter()
-    for count, num_shortened in ((20, 0), (21, 1)):
-        assert len(joined(joiner, words(count), None, counts=counts)["input_ids"]) == 24 == joiner.max_length
-        assert counts["num_shortened"] == num_shortened
-
-    def starts(joined, first):
-        return [window[first] for window, _ in windows_of(joined, 12)]
-
+def test_windows_overlap_by_half_by_default(word_tokenizer):
     joiner = TextJoiner(word_tokenizer, max_seq_length=12, max_windows=20)
-    assert starts(joined(joiner, words(21), None), 0) == [0, 5, 10, 15]  # 10 words fit
-    assert starts(joined(joiner, words(3), words(13, start=100)), 3) == [100, 103, 106, 109]  # 6 words fit beside the 3
+    windows = windows_of(joined(joiner, words(21), None), 12)
+    assert [window[0] for window, _ in windows] == [0, 5, 10, 15]  # 10 words fit
+    windows = windows_of(joined(joiner, words(3), words(13, start=100)), 12)
+    assert [window[3] for window, _ in windows] == [100, 103, 106, 109]  # 6 words fit beside the 3
     tiny = TextJoiner(word_tokenizer, max_seq_length=4, max_windows=20)
     assert len(joined(tiny, words(5), words(5, start=100))["input_ids"]) == 20  # one word per window
 
@@ -122,9 +120,9 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
 def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
     path = str(tmp_path / "r")
 
-    def write(texts=(("The harbour woke.", None),), labels=(1,), length=16, problem="single_label", **text):
+    def write(texts=(("The harbour woke.", None),), labels=(1,), length=16, **text):
         other = FullTokenizer(vocab_file=tokenizer.vocabulary.source, **text)
-        schema = classification_schema(problem).sized(S=length, C=2)
+        schema = classification_schema("single_label").sized(S=length, C=2)
         before = (tmp_path / "r").stat().st_mtime_ns if (tmp_path / "r").exists() else 0
         joiner = TextJoiner(other, max_seq_length=length)
         write_split(RecordFile(path, schema), labelled(joiner, list(texts), list(labels)))

@@ -1,7 +1,5 @@
 """Sections of a classifier's report, compared with counting one example at a time."""
 
-import collections
-
 import numpy as np
 import pytest
 
@@ -11,22 +9,19 @@ from official_bert.tasks.classification.report import report_sections
 from official_bert.visualization.report_page import NUM_MISTAKES, report_page
 from tests.reports import data_of
 
-
-def examples_of(count, text="text"):
-    texts = [(f"{text} {i}", f"second {i}" if i % 2 else None) for i in range(count)]
-    return [TextExample("dev-1", *pair, None, f"a, b.tsv, line {i}") for i, pair in enumerate(texts)]
+NAMES = ("bad", "good", "so-so")
 
 
-def sections(problem, labels, probabilities, *, names=("bad", "good", "so-so"), lengths=None):
+def sections(problem, labels, probabilities, *, names=NAMES, lengths=None):
     """Return the sections by title, after a round trip through a page."""
-    dataset = Dataset("made", {}, names, problem)
     count = len(labels)
+    texts = [(f"text {i}", f"second {i}" if i % 2 else None) for i in range(count)]
     made = report_sections(
-        dataset,
-        examples_of(count),
+        Dataset("made", {}, names, problem),
+        [TextExample("dev-1", *pair, None, f"a, b.tsv, line {i}") for i, pair in enumerate(texts)],
         {"label_ids": np.asarray(labels), "probabilities": np.asarray(probabilities, np.float32)},
         scores={"eval_loss": 0.5},
-        lengths=lengths or [7] * count,
+        lengths=[7] * count if lengths is None else lengths,
     )
     return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
 
@@ -35,40 +30,33 @@ def test_single_labels():
     rng = np.random.default_rng(1)
     shares = rng.random([200, 3]).astype(np.float32)
     labels, probabilities = rng.integers(0, 3, 200), shares / shares.sum(axis=1, keepdims=True)
-    lengths = rng.integers(3, 100, 200).tolist()
+    lengths = rng.integers(3, 100, 200)
     found = sections("single_label", labels, probabilities, lengths=lengths)
     predicted = probabilities.argmax(axis=1)
     assert found["Confusion matrix"]["counts"] == confusion_matrix(labels, predicted, 3).tolist()
-    assert found["Confusion matrix"]["names"] == ["bad", "good", "so-so"]
+    assert found["Confusion matrix"]["names"] == list(NAMES)
     f1s = {name: float(f1) for name, *_, f1 in found["By label"]["rows"]}
     expected = [METRICS["f1"](labels == label, predicted == label) for label in range(3)]
-    assert f1s == pytest.approx(dict(zip(("bad", "good", "so-so"), expected, strict=True)), abs=6e-4)
-    num_right = int(sum(labels == predicted))
-    assert sum(count for _, _, count, _, _ in found["Calibration"]["bins"]) == 200
-    shares = [count * accuracy for _, _, count, _, accuracy in found["Calibration"]["bins"]]
-    assert sum(shares) == pytest.approx(num_right)
-
-    bars = collections.Counter()
-    for length, right in zip(lengths, labels == predicted, strict=True):
-        bars[length // 10, bool(right)] += 1
-    assert [bar[0] for bar in found["Length"]["bars"]] == [f"{low}–{low + 9}" for low in range(0, 100, 10)]
-    for place, (_, counts, text) in enumerate(found["Length"]["bars"]):
-        assert counts == [bars[place, True], bars[place, False]]
+    assert f1s == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=6e-4)
+    is_right = labels == predicted
+    bins = found["Calibration"]["bins"]
+    assert sum(count for _, _, count, _, _ in bins) == 200
+    assert sum(count * accuracy for _, _, count, _, accuracy in bins) == pytest.approx(sum(is_right))
+    for low, (title, counts, text) in zip(range(0, 100, 10), found["Length"]["bars"], strict=True):
+        is_in = lengths // 10 == low // 10
+        assert (title, counts) == (f"{low}–{low + 9}", [sum(is_in & is_right), sum(is_in & ~is_right)])
         assert text == f"{100 * counts[0] / sum(counts):.1f}%"
 
-    wrong = sorted(
-        ((probabilities[i, predicted[i]], -i) for i in range(200) if labels[i] != predicted[i]), reverse=True
-    )
+    wrong = sorted(np.flatnonzero(~is_right), key=lambda row: -probabilities[row].max())
     mistakes = found["Most confident mistakes"]["mistakes"]
-    assert [facts["example"] for facts, _ in mistakes] == [f"line {-i}" for _, i in wrong[:NUM_MISTAKES]]
-    facts, texts = mistakes[0]
-    row = -wrong[0][1]
-    assert facts["gold"] == ("bad", "good", "so-so")[labels[row]]
-    assert facts["predicted"] == ("bad", "good", "so-so")[predicted[row]]
+    assert [facts["example"] for facts, _ in mistakes] == [f"line {row}" for row in wrong[:NUM_MISTAKES]]
+    facts, row = mistakes[0][0], wrong[0]
+    assert (facts["gold"], facts["predicted"]) == (NAMES[labels[row]], NAMES[predicted[row]])
     assert facts["probability"] == f"{probabilities[row].max():.4f}"
     assert facts["of the gold label"] == f"{probabilities[row, labels[row]]:.4f}"
-    assert [parts[0][0] for _, parts in texts] == [f"text {row}", *([f"second {row}"] if row % 2 else [])]
-    assert found["Most confident mistakes"]["note"].startswith(f"{200 - num_right} of 200 examples are wrong.")
+    texts = [parts[0][0] for _, parts in mistakes[0][1]]
+    assert texts == [f"text {row}", *([f"second {row}"] if row % 2 else [])]
+    assert found["Most confident mistakes"]["note"].startswith(f"{len(wrong)} of 200 examples are wrong.")
 
 
 def test_several_labels():
@@ -93,7 +81,7 @@ def test_several_labels():
     for (facts, _), row in zip(mistakes, order, strict=False):
         chosen = {"gold": labels[row], "predicted": probabilities[row] > 0.5}
         for name, flags in chosen.items():
-            expected = [label for label, flag in zip(("bad", "good", "so-so"), flags, strict=True) if flag]
+            expected = [label for label, flag in zip(NAMES, flags, strict=True) if flag]
             assert facts[name] == (",".join(expected) or "(none)")
 
 

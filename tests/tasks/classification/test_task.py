@@ -43,16 +43,6 @@ def test_losses_and_probabilities_are_those_of_the_reference(model_dir):
     assert scores["loss"] == pytest.approx(np.mean(batch_means), rel=1e-5)
 
 
-def test_padding_examples_are_not_trained_on(model_dir):
-    task = make_task(model_dir)
-    logits = tf.constant(np.random.default_rng(1).normal(size=[4, 3]), tf.float32)
-    labels = tf.constant([0, 2, 1, 0])
-    (whole,) = task.losses(logits[:3], {"label_ids": labels[:3], "is_real_example": tf.ones(3)}).values()
-    (filled,) = task.losses(logits, {"label_ids": labels, "is_real_example": tf.constant([1, 1, 1, 0])}).values()
-    np.testing.assert_allclose(filled.total, whole.total, rtol=1e-6)
-    assert filled.weight == 3
-
-
 def predictions_of(task, logits, labels):
     batch = {"label_ids": labels, "is_real_example": np.ones(len(labels), np.int32)}
     return {name: np.asarray(value) for name, value in task.predictions(tf.constant(logits), batch).items()}

@@ -72,10 +72,7 @@ def test_thresholds_belong_to_a_checkpoint(checkpoint, tmp_path, caplog, dataset
 @pytest.mark.parametrize(
     "content",
     [
-        "{}",
-        '{"thresholds": {"bad": 0.5}}',
-        '{"thresholds": {"good": 1.5}}',
-        '{"thresholds": {"good": true}}',
+        *("{}", '{"thresholds": {"bad": 0.5}}', '{"thresholds": {"good": 1.5}}', '{"thresholds": {"good": true}}'),
         '{"thresh',
     ],
 )

@@ -10,26 +10,17 @@ from official_bert.tasks.multiple_choice.data import read_examples
 from official_bert.tasks.multiple_choice.options import LAYOUTS, Layout
 
 _ARC = {
-    "id": "q1",
+    "id": "q1", "answerKey": "2",
     "question": {"stem": "Why?", "choices": [{"text": "rain", "label": "1"}, {"text": "snow", "label": "2"}]},
-    "answerKey": "2",
-}
-_CSQA = {
-    "id": "q2",
-    "question": {
-        "question_concept": "sky",
-        "stem": "Where?",
-        "choices": [{"label": letter, "text": f"in {letter}"} for letter in "ABCDE"],
-    },
-    "answerKey": "E",
-}
+}  # fmt: skip
+_CSQA_CHOICES = [{"label": letter, "text": f"in {letter}"} for letter in "ABCDE"]
+_CSQA_QUESTION = {"question_concept": "sky", "stem": "Where?", "choices": _CSQA_CHOICES}
 _RACE = {
-    "id": "high1.txt",
-    "article": "It rained.",
-    "questions": ["What fell?", "It _ ."],
-    "options": [["rain", "snow", "hail", "ash"], ["rained", "snowed", "hailed", "burnt"]],
-    "answers": ["A", "D"],
-}
+    "id": "high1.txt", "article": "It rained.", "questions": ["What fell?", "It _ ."],
+    "options": [["rain", "snow", "hail", "ash"], ["rained", "snowed", "hailed", "burnt"]], "answers": ["A", "D"],
+}  # fmt: skip
+_RACE_LINE = {"example_id": "h2", "article": "a", "question": "q", "options": ["b", "c"], "answer": "B"}
+_COPA = {"premise": "It fell.", "choice1": "x", "choice2": "y", "question": "cause", "label": 0, "idx": 7}
 _SWAG = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
     '0,v1,3,"He sits. He","He sits.",He,gold,"sleeps, then wakes.",flies.,sings.,melts.,1\n'
@@ -37,33 +28,25 @@ _SWAG = (
 # For each data set a file of the training split, and the expected examples: context, second texts, label, id.
 SAMPLES = {
     "swag": (
-        "train.csv",
-        _SWAG,
+        *("train.csv", _SWAG),
         [("He sits.", ["He sleeps, then wakes.", "He flies.", "He sings.", "He melts."], 1, "")],
     ),
     "race": (
-        "train/high/1.txt",
-        json.dumps(_RACE),
+        *("train/high/1.txt", json.dumps(_RACE)),
         [
             ("It rained.", ["What fell? " + option for option in _RACE["options"][0]], 0, "high1.txt-0"),
             ("It rained.", ["It _ . " + option for option in _RACE["options"][1]], 3, "high1.txt-1"),
         ],
     ),
-    "race ": (
-        "train.jsonl",
-        json.dumps({"example_id": "h2", "article": "a", "question": "q", "options": ["b", "c"], "answer": "B"}),
-        [("a", ["q b", "q c"], 1, "h2")],
-    ),
+    "race ": ("train.jsonl", json.dumps(_RACE_LINE), [("a", ["q b", "q c"], 1, "h2")]),
     "arc-easy": ("ARC-Easy-Train.jsonl", json.dumps(_ARC), [("Why?", ["rain", "snow"], 1, "q1")]),
     "arc-challenge": ("ARC-Challenge-Train.jsonl", json.dumps(_ARC), [("Why?", ["rain", "snow"], 1, "q1")]),
     "commonsenseqa": (
-        "train_rand_split.jsonl",
-        json.dumps(_CSQA),
+        *("train_rand_split.jsonl", json.dumps({"id": "q2", "answerKey": "E", "question": _CSQA_QUESTION})),
         [("Where?", [f"in {letter}" for letter in "ABCDE"], 4, "q2")],
     ),
     "copa": (
-        "train.jsonl",
-        json.dumps({"premise": "It fell.", "choice1": "x", "choice2": "y", "question": "cause", "label": 0, "idx": 7}),
+        *("train.jsonl", json.dumps(_COPA)),
         [("It fell.", ["What was the cause of this? x", "What was the cause of this? y"], 0, "7")],
     ),
 }
@@ -146,20 +129,19 @@ def test_an_invalid_row_is_refused_with_its_line(tmp_path, row, message):
     ("name", "text", "message"),
     [
         ("race", '{"article": "a", "questions": ["q"], "options": [], "answers": []}', "must be lists of the same len"),
+        ("race", '{"article": "a", "questions": [], "options": [], "answers": []}', "train has no examples"),
         ("copa", '{"premise": "a", "question": "why"}', "'question' is 'why'; it must be one of 'cause', 'effect'"),
         ("copa", '{"premise": "a", "question": "cause", "choice1": 3}', "'choice1' contains 3; a choice must be a str"),
         ("arc-easy", json.dumps(_ARC | {"answerKey": "A"}), "the label 'A' is not one of the 2 choices: '1', '2'"),
         ("arc-easy", arc_with({"text": ["a", "b"], "label": ["A"]}), "the label of .* is .'A'.; give a list with one"),
         ("arc-easy", arc_with([{"text": "a", "label": "1"}] * 2), "2 choices have the label '1'; give each its own"),
-        ("race", '{"article": "a", "questions": [], "options": [], "answers": []}', "train has no examples"),
     ],
 )
 def test_an_invalid_object_is_refused_with_its_line(tmp_path, name, text, message):
-    layout = LAYOUTS[name]
-    file = layout.files["train"]
+    file = LAYOUTS[name].files["train"]
     write(tmp_path, file if "." in file else f"{file}.jsonl", text)
     with pytest.raises(UserError, match=message):
-        read_examples(str(tmp_path), layout, "train")
+        read_examples(str(tmp_path), LAYOUTS[name], "train")
 
 
 def test_a_folder_without_files_is_refused(tmp_path):
@@ -178,11 +160,9 @@ def test_a_named_column_of_ids_is_required_only_to_predict(tmp_path):
     for name, content in rows.items():
         (tmp_path / name).write_text(content)
         layout = Layout("c", ("a", "b"), "l", files={"test": name, "dev": name})
-        for column, split, expected in (
-            *(("nr", "test", "7"), ("nr", "dev", "7")),
-            *((None, "test", "x"), (None, "dev", "x"), ("none", "dev", "")),
-        ):
-            (example,) = read_examples(str(tmp_path), dataclasses.replace(layout, id=column), split)
-            assert example.id == expected
+        for column, expected in (("nr", "7"), (None, "x"), ("none", "")):
+            for split in ("test", "dev") if expected else ("dev",):
+                (example,) = read_examples(str(tmp_path), dataclasses.replace(layout, id=column), split)
+                assert example.id == expected
         with pytest.raises(UserError, match=r"line 1: .*'none'"):
             read_examples(str(tmp_path), dataclasses.replace(layout, id="none"), "test")

@@ -8,6 +8,11 @@ from official_bert.tasks.sentence_encoder.data import Example
 from official_bert.tasks.sentence_encoder.job import retrieval, scores_of_examples
 
 TEXTS = {"a": [1, 0], "b": [1.8, 0.2], "c": [0, 1], "d": [0.1, 0.9]}
+NUMBERS = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
+
+
+def example(texts, scores=(), label=0):
+    return Example(tuple(texts), tuple(map(NUMBERS.get, texts)), scores, label=label)
 
 
 def vectors(texts):
@@ -23,13 +28,12 @@ def sparse_vectors(texts):
 
 
 def test_sparse_vectors_have_the_scores_of_dense_ones():
-    numbers = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
     rows = [("a", "d", ""), ("b", "a", "c"), ("c", "d", "b")]
-    examples = [Example(texts, tuple(map(numbers.get, texts))) for texts in rows]
+    examples = [example(texts) for texts in rows]
     dense, sparse = (scores_of_examples(examples, table, None) for table in (vectors, sparse_vectors))
     assert dense == sparse and 0 < dense["recall@1"] < 1 and dense["triplet_accuracy"] == 1
-    scored = [Example(texts[:2], (1, 2), (score,)) for texts, score in zip(rows, (0.1, 0.9, 0.8), strict=True)]
-    labelled = [Example((text,), (1,), label=label) for text, label in zip(TEXTS, (0, 0, 1, 0), strict=True)]
+    scored = [example(texts[:2], (score,)) for texts, score in zip(rows, (0.1, 0.9, 0.8), strict=True)]
+    labelled = [example(text, label=label) for text, label in zip(TEXTS, (0, 0, 1, 0), strict=True)]
     for some in (scored, labelled):
         assert scores_of_examples(some, vectors, None) == scores_of_examples(some, sparse_vectors, None)
     found = [
@@ -40,38 +44,27 @@ def test_sparse_vectors_have_the_scores_of_dense_ones():
 
 
 def test_an_anchor_is_not_its_own_result():
-    pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
-    numbers = {text: number for number, text in enumerate(TEXTS, start=1)}
-    examples = [Example(pair, tuple(numbers[text] for text in pair)) for pair in pairs]
+    examples = list(map(example, ("ab", "ba", "cd", "dc")))
     assert scores_of_examples(examples, unit_vectors, None)["recall@1"] == 1.0
 
 
 def test_the_candidate_with_the_best_score_is_the_positive():
-    numbers = {"": 0, **{text: number for number, text in enumerate(TEXTS, start=1)}}
-
-    def found(texts, scored):
-        return scores_of_examples([Example(texts, tuple(map(numbers.get, texts)), scored)], unit_vectors, None)
-
-    assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["triplet_accuracy"] == 1.0
-    assert found(("a", "c", "b", ""), (0.2, 0.9, 1.0))["recall@1"] == 1.0
-    assert found(("a", "c", "b", ""), (0.9, 0.2, 1.0))["triplet_accuracy"] == 0.0
+    for scores, expected in (((0.2, 0.9, 1.0), 1.0), ((0.9, 0.2, 1.0), 0.0)):
+        found = scores_of_examples([example(("a", "c", "b", ""), scores)], unit_vectors, None)
+        assert found["triplet_accuracy"] == found["recall@1"] == expected
 
 
 def test_duplicate_texts_count_once_in_the_accuracy():
-    examples = [
-        Example((text,), (1,), label=label) for text, label in [("a", 0), ("a", 0), ("b", 1), ("c", 1), ("d", 1)]
-    ]
+    examples = [example(text, label=label) for text, label in zip("aabcd", (0, 0, 1, 1, 1), strict=True)]
     assert scores_of_examples(examples, unit_vectors, None)["accuracy"] == pytest.approx(2 / 4)  # two of a, b, c and d
 
 
 def test_a_pair_classifier_gets_unnormalized_vectors():
-    examples = [Example(("b", "c"), (1, 2), label=0)]
-
     def classify(u, v):
         np.testing.assert_allclose([u, v], [[TEXTS["b"]], [TEXTS["c"]]], rtol=1e-6)
         return np.array([[1.0, 0.0]])
 
-    assert scores_of_examples(examples, vectors, classify)["accuracy"] == 1.0
+    assert scores_of_examples([example("bc", label=0)], vectors, classify)["accuracy"] == 1.0
 
 
 def test_a_document_with_the_id_of_the_query_is_left_out_unless_it_is_judged():

@@ -1,5 +1,7 @@
 """Losses of sentence encoders: compared with NumPy, with gradient accumulation, and on two devices."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -96,9 +98,8 @@ def test_distillation_loss_is_zero_if_similarities_equal_scores():
 
 def test_the_loss_on_truncated_vectors():
     batch = {"text_numbers": tf.constant(NUMBERS, tf.int32)}
-    losses = of_all_sizes(
-        lambda v: LOSSES["contrastive"](unit(v), batch, **CONTRASTIVE), "contrastive", VECTORS, (2, 4)
-    )
+    loss = functools.partial(LOSSES["contrastive"], batch=batch, **CONTRASTIVE)
+    losses = of_all_sizes(lambda vectors: loss(unit(vectors)), "contrastive", VECTORS, (2, 4))
     assert list(losses) == ["contrastive", "contrastive_2", "contrastive_4"]
     shorter, expected = losses["contrastive_4"], mean_loss("contrastive", VECTORS[..., :4], options=CONTRASTIVE)
     assert float(shorter.total / shorter.weight) == pytest.approx(expected, rel=1e-6)
@@ -117,19 +118,6 @@ def test_the_regularizer_and_the_dot_products_of_sparse_vectors():
     assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.endurance
-def test_the_weight_of_a_regularizer_rises_quadratically():
-    task = SentenceEncoderTask(
-        CONFIG, example_schema(LENGTH, K, 50, 2), Objective("triplet", {"margin": 1.0}, regularizer_weights=(1.0, 0.0)),
-        poolings=["splade"],
-    )  # fmt: skip
-    plan = TrainingPlan(train_batch_size=B, num_train_steps=12, learning_rate=0.0)
-    dataset = tf.data.Dataset.from_tensor_slices(BATCHES).take(B).repeat().batch(B)
-    steps = TensorFlowSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
-    found = steps.take(iter(dataset), 6)["query_regularizer_loss"]
-    np.testing.assert_allclose(found / found[-1], [0, 1 / 16, 4 / 16, 9 / 16, 1, 1], rtol=1e-5)
-
-
 def test_classes_of_pairs():
     logits = RNG.normal(size=(B, 3)).astype(np.float32)
     loss = softmax(tf.constant(logits), {"label_ids": tf.constant([0, 1, 2, 0, 1, 2, 0, 1])})
@@ -137,49 +125,51 @@ def test_classes_of_pairs():
     assert float(loss.total / loss.weight) == pytest.approx(expected, rel=1e-5)
 
 
-def examples():
-    """Return the examples of two steps."""
-    lengths = RNG.integers(3, LENGTH + 1, (2 * B, K))
+def batch():
+    """Return the examples of a step."""
+    lengths = RNG.integers(3, LENGTH + 1, (B, K))
     mask = np.arange(K * LENGTH) < lengths.sum(axis=1, keepdims=True)
-    values = {
-        "input_ids": np.where(mask, RNG.integers(5, 50, mask.shape), 0),
-        "input_mask": mask,
-        "segment_ids": np.zeros_like(mask),
-        "text_lengths": lengths,
-        "text_numbers": np.concatenate([NUMBERS, NUMBERS]),
-    }
+    ids = np.where(mask, RNG.integers(5, 50, mask.shape), 0)
+    values = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(mask)}
+    values |= {"text_lengths": lengths, "text_numbers": NUMBERS}
     tensors = {name: tf.constant(array, tf.int32) for name, array in values.items()}
-    return {**tensors, "scores": tf.constant(np.tile(SCORES, 2)[:, None])}
+    return {**tensors, "scores": tf.constant(SCORES[:, None])}
 
 
-BATCHES = examples()
+BATCH = batch()
 
 
-def trained(strategy=None, num_parts=1):
-    """Return the losses and the gradient norms of two steps, and the weights after them."""
+def trained(objective, *, num_steps=2, strategy=None, num_parts=1, learning_rate=1e-3, **model_options):
+    """Return the history of some steps and the weights after them."""
     strategy = strategy or tf.distribute.get_strategy()
-    objective = Objective("contrastive", {"temperature": 0.05, "symmetric": True}, vector_sizes=(5,))
-    task = SentenceEncoderTask(CONFIG, example_schema(LENGTH, K, 50, 2), objective, layers_after=[None])
+    task = SentenceEncoderTask(CONFIG, example_schema(LENGTH, K, 50, 2), objective, **model_options)
     keras.utils.set_random_seed(5)
     with strategy.scope():
         model = task.build_model()
     plan = TrainingPlan(
-        train_batch_size=B, num_train_steps=2, num_warmup_steps=0, learning_rate=1e-3,
+        train_batch_size=B, num_train_steps=2 * num_steps, num_warmup_steps=0, learning_rate=learning_rate,
         gradient_accumulation_steps=num_parts,
     )  # fmt: skip
-    dataset = tf.data.Dataset.from_tensor_slices(BATCHES).batch(B)
-    history = TensorFlowSteps(task, model, strategy, plan).take(
-        iter(strategy.experimental_distribute_dataset(dataset)), 2
-    )
-    return history["loss"], history["gradient_norm"], [np.asarray(weight) for weight in model.trainable_weights]
+    batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(BATCH).repeat())
+    history = TensorFlowSteps(task, model, strategy, plan).take(iter(batches), num_steps)
+    return history, [np.asarray(weight) for weight in model.trainable_weights]
+
+
+@pytest.mark.endurance
+def test_the_weight_of_a_regularizer_rises_quadratically():
+    objective = Objective("triplet", {"margin": 1.0}, regularizer_weights=(1.0, 0.0))
+    history, _ = trained(objective, num_steps=6, learning_rate=0.0, poolings=["splade"])
+    found = history["query_regularizer_loss"]
+    np.testing.assert_allclose(found / found[-1], [0, 1 / 16, 4 / 16, 9 / 16, 1, 1], rtol=1e-5)
 
 
 @pytest.mark.endurance
 def test_two_devices_with_gradient_accumulation_match_one_device(two_devices):
     """Each example is compared with the whole batch, across devices and accumulated parts."""
-    losses, norms, weights = trained()
-    other_losses, other_norms, other_weights = trained(two_devices, num_parts=2)
-    np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
-    np.testing.assert_allclose(other_norms, norms, rtol=1e-4)
+    objective = Objective("contrastive", {"temperature": 0.05, "symmetric": True}, vector_sizes=(5,))
+    history, weights = trained(objective, layers_after=[None])
+    other_history, other_weights = trained(objective, strategy=two_devices, num_parts=2, layers_after=[None])
+    np.testing.assert_allclose(other_history["loss"], history["loss"], rtol=1e-5)
+    np.testing.assert_allclose(other_history["gradient_norm"], history["gradient_norm"], rtol=1e-4)
     for ours, expected in zip(other_weights, weights, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)

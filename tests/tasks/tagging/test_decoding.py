@@ -57,16 +57,10 @@ def test_long_and_short_sentences_are_not_padded_to_one_length(monkeypatch):
 
     monkeypatch.setattr(servable, "viterbi", viterbi)
     monkeypatch.setattr(servable, "_LARGEST_GROUP", 1000)
-    numbers, shares = decode_words(tf.constant(scores), tf.constant(splits), transitions)
+    numbers, _ = decode_words(tf.constant(scores), tf.constant(splits), transitions)
     assert max(sizes) == 300 * 5 and sum(sizes) < 2 * scores.size and len(sizes) > 6
-    for number, (start, end) in enumerate(itertools.pairwise(splits)):
+    for start, end in itertools.pairwise(splits):
         assert numbers[start:end].numpy().tolist() == best_path(scores[start:end], transitions)
-        if end - start == 1 and number % 9:
-            continue  # some suffice
-        words = tf.ones([1, end - start], tf.bool)
-        expected = tagging.marginals(scores[None, start:end], words, transitions)[0] if end > start else shares[:0]
-        chosen = tf.gather(expected, numbers[start:end], batch_dims=1) if end > start else expected
-        np.testing.assert_allclose(shares[start:end], chosen, atol=1e-6)
 
 
 def test_sequences_that_cannot_follow_the_rules_break_as_few_as_possible():

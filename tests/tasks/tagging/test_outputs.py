@@ -15,13 +15,6 @@ def predictions(tmp_path, content, tags, **arguments):
     return target.read_bytes().decode()
 
 
-def test_a_column_is_added_to_columns(tmp_path):
-    text = "-DOCSTART- -X- O\n\nAnna NNP B-PER\nrows VBZ O\n\n\nRain NN O\n"
-    assert predictions(tmp_path, text, ["B-LOC O", "B-PER"]) == (
-        "-DOCSTART- -X- O O\n\nAnna NNP B-PER B-LOC\nrows VBZ O O\n\n\nRain NN O B-PER\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -42,13 +35,15 @@ def test_forms_of_files_are_kept(tmp_path, text, expected):
     assert predictions(tmp_path, text, ["B-LOC O"]) == expected
 
 
-def test_text_without_tags_gets_them(tmp_path):
-    assert predictions(tmp_path, "Anna\nis\n\nhere\n", ["B-PER O", "O"], is_tagged=False) == (
-        "Anna B-PER\nis O\n\nhere O\n"
+def test_a_sentence_each_gets_its_tags_and_text_without_tags_too(tmp_path):
+    text = "-DOCSTART- -X- O\n\nAnna NNP B-PER\nrows VBZ O\n\n\nRain NN O\n"
+    assert predictions(tmp_path, text, ["B-LOC O", "B-PER"]) == (
+        "-DOCSTART- -X- O O\n\nAnna NNP B-PER B-LOC\nrows VBZ O O\n\n\nRain NN O B-PER\n"
     )
-    assert predictions(tmp_path, "Anna  is\nhere\n", ["B-PER O", "O"], is_tagged=False, file_layout="sentences") == (
-        "Anna  is\tB-PER O\nhere\tO\n"
-    )
+    found = predictions(tmp_path, "Anna\nis\n\nhere\n", ["B-PER O", "O"], is_tagged=False)
+    assert found == "Anna B-PER\nis O\n\nhere O\n"
+    lines = {"is_tagged": False, "file_layout": "sentences"}
+    assert predictions(tmp_path, "Anna  is\nhere\n", ["B-PER O", "O"], **lines) == "Anna  is\tB-PER O\nhere\tO\n"
 
 
 @pytest.mark.parametrize("tags", [["B-LOC"], ["B-LOC O O"], ["B-LOC O", "O"], []])

@@ -29,29 +29,19 @@ def sections(gold, predicted, *, marks_entities=True, words=None):
     return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
 
 
-def test_entity_types_are_scored_as_conlleval_does():
+def test_entities_are_scored_as_conlleval_does_and_each_is_one_count_in_its_row_and_in_its_column():
     gold, predicted = random_tags(100)
-    rows = sections(gold, predicted)["By entity type"]["rows"]
-    counts = score_tags(gold, predicted).counts
-    assert [row[0] for row in rows] == list(counts)
-    for name, num_gold, num_predicted, *scores in rows:
-        of_type = counts[name]
-        assert (int(num_gold), int(num_predicted)) == (of_type.num_gold, of_type.num_predicted)
-        expected = (of_type.precision, of_type.recall, of_type.f1)
-        assert [float(score) for score in scores] == pytest.approx(expected, abs=6e-4)
-
-
-def test_every_entity_is_one_count_in_its_row_and_one_in_its_column():
-    gold, predicted = random_tags(100)
-    matrix = sections(gold, predicted)["Confusion of entity types"]
-    counts = score_tags(gold, predicted).counts
+    found, counts = sections(gold, predicted), score_tags(gold, predicted).counts
+    rows, matrix = found["By entity type"]["rows"], found["Confusion of entity types"]
     names = matrix["names"]
+    assert [row[0] for row in rows] == list(counts) == names[:3]
     assert names == ["LOC", "MISC", "PER", OTHER_WORDS, NOTHING]
-    for name in counts:
-        number = names.index(name)
-        assert sum(matrix["counts"][number]) == counts[name].num_gold
-        assert sum(row[number] for row in matrix["counts"]) == counts[name].num_predicted
-        assert matrix["counts"][number][number] == counts[name].num_correct
+    for number, ((_, *numbers), of_type) in enumerate(zip(rows, counts.values(), strict=True)):
+        expected = (of_type.num_gold, of_type.num_predicted, of_type.precision, of_type.recall, of_type.f1)
+        assert [float(value) for value in numbers] == pytest.approx(expected, abs=6e-4)
+        assert sum(matrix["counts"][number]) == of_type.num_gold
+        assert sum(row[number] for row in matrix["counts"]) == of_type.num_predicted
+        assert matrix["counts"][number][number] == of_type.num_correct
     missed = sum(
         not any(other != "O" for other in row[entity.start : entity.end])
         for tags, row in zip(gold, predicted, strict=True)

@@ -99,29 +99,25 @@ def batch_of(length):
     return batch
 
 
-@pytest.mark.parametrize("head", ["linear", pytest.param("bilstm", marks=pytest.mark.slow)])
-def test_padding_changes_neither_tags_nor_loss(model_dir, head):
+@pytest.mark.slow
+def test_padding_changes_neither_tags_nor_loss(model_dir):
     keras.utils.set_random_seed(1)
-    task = make_task(model_dir, head=head, lstm_units=8)
+    task = make_task(model_dir, head="bilstm", lstm_units=8)
     model = task.build_model()
     for variable in model.trainable_variables:
         if variable.path.startswith("tagging/"):
             variable.assign(tf.random.stateless_normal(variable.shape, seed=[1, len(variable.path)]))
     outcomes = []
-    for length in (7, 8, MAX_SEQ_LENGTH):
+    for length in (7, MAX_SEQ_LENGTH):
         batch = batch_of(length)
         outputs = model(batch)
-        found = {name: np.asarray(values) for name, values in task.predictions(outputs, batch).items()}
+        predictions = task.predictions(outputs, batch)
+        tags = np.asarray(predictions["tag_numbers"])[batch["input_mask"].nonzero()]
         (loss,) = task.losses(outputs, batch).values()
-        outcomes.append((found, float(loss.total), float(loss.weight)))
-    is_real = batch["input_mask"] == 1
-    assert len(set(outcomes[0][0]["tag_numbers"][is_real])) > 1
-    for found, total, weight in outcomes[1:]:
-        expected, expected_total, expected_weight = outcomes[0]
-        np.testing.assert_array_equal(found["tag_numbers"][is_real], expected["tag_numbers"][is_real])
-        np.testing.assert_allclose(found["loss_sum"], expected["loss_sum"], rtol=1e-5)
-        np.testing.assert_array_equal(found["num_labelled"], expected["num_labelled"])
-        assert (total, weight) == (pytest.approx(expected_total, rel=1e-5), expected_weight)
+        outcomes.append((tags, loss.total, loss.weight, predictions["loss_sum"], predictions["num_labelled"]))
+    assert len(set(outcomes[0][0])) > 1
+    for found, expected in zip(*outcomes, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_the_frozen_encoder_gives_what_the_model_reads(model_dir):

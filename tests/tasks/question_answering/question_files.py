@@ -6,18 +6,8 @@ from official_bert.tasks.question_answering.data import WindowOptions
 from tests.conftest import GOLDEN
 
 HARD_WORDS = [
-    "(1871–1902).",
-    "Zoë",
-    "e\u0301",
-    "東京都",
-    "서울은",
-    "\u200b",
-    "\u200bx",
-    "unknowable",
-    "😀",
-    "a\x0bb",
-    "it's",
-]
+    "(1871–1902).", "Zoë", "e\u0301", "東京都", "서울은", "\u200b", "\u200bx", "unknowable", "😀", "a\x0bb", "it's",
+]  # fmt: skip
 
 
 def golden(name):
@@ -31,7 +21,7 @@ def random_content(rng, words):
     """Return the contents of a file whose answers are arbitrary parts of odd contexts."""
     paragraphs = []
     for number in range(6):
-        spaces = [" ", " ", " ", "  ", "\n", "\t", "\u202f", "\u3000", "-", ""]
+        spaces = [" ", " ", " ", "  ", "\n", "\t", "\r", "\u202f", "\u3000", "\u00a0", "-", ""]
         context = "".join(rng.choice(words) + rng.choice(spaces) for _ in range(rng.choice([1, 5, 40, 150])))
         entries = []
         for part in range(3):

@@ -20,7 +20,7 @@ from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_vocab
 from tests.conftest import GOLDEN, golden_arrays
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
-from tests.tokenization.hard_texts import ALL_SETTINGS
+from tests.tokenization.hard_texts import SETTINGS
 
 NO_MAXIMUM = 1000
 
@@ -31,14 +31,8 @@ def test_answers_are_those_of_the_reference(name, tokenizer, tmp_path):
     config, version_2 = case["config"], name == "squad_v2"
     tokenized = TokenizedSquad(read_squad(path, for_training=False, version_2=version_2), tokenizer, options)
     logits = golden_arrays(f"squad/{name}_logits.npz")
-    answers = find_answers(
-        tokenized,
-        logits["start_logits"],
-        logits["end_logits"],
-        n_best_size=config["n_best_size"],
-        max_answer_length=config["max_answer_length"],
-        version_2=version_2,
-    )
+    rules = {name: config[name] for name in ("n_best_size", "max_answer_length")}
+    answers = find_answers(tokenized, logits["start_logits"], logits["end_logits"], version_2=version_2, **rules)
     predictions = predicted_texts(answers, config["null_score_diff_threshold"] if version_2 else None)
     write_answers(str(tmp_path), answers, predictions)
     expected = {"predictions": case["predictions"], "nbest_predictions": case["nbest"]}
@@ -56,24 +50,18 @@ def test_final_texts_are_those_of_the_reference():
     assert len(pairs) == 8
 
 
-@ALL_SETTINGS
-def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, vocab_file, tmp_path):
-    vocab, tokenizer = load_vocab(vocab_file), FullTokenizer(vocab_file, **settings._asdict())
+def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(vocab_file, tmp_path):
+    vocab = load_vocab(vocab_file)
     words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
     rng, numpy_rng = random.Random(6), np.random.default_rng(6)
     num_answers = 0
-    for _ in range(6):
+    for settings in [*SETTINGS.values()] * 3:
+        tokenizer = FullTokenizer(vocab_file, **settings._asdict())
         max_tokens = rng.choice([4, 12, 40])
-        lengths = {
-            "max_seq_length": 8 + 3 + max_tokens,
-            "doc_stride": rng.randint(1, max_tokens - 1),
-            "max_query_length": 8,
-        }
-        rules = {
-            "n_best_size": rng.choice([1, 3, 10, 100]),
-            "max_answer_length": rng.choice([1, 4, 30]),
-            "version_2": rng.random() < 0.5,
-        }
+        lengths = {"max_seq_length": 8 + 3 + max_tokens, "max_query_length": 8}
+        lengths["doc_stride"] = rng.randint(1, max_tokens - 1)
+        rules = {"n_best_size": rng.choice([1, 3, 10, 100]), "max_answer_length": rng.choice([1, 4, 30])}
+        rules["version_2"] = rng.random() < 0.5
         content = random_content(rng, words)
         path = tmp_path / "squad.json"
         path.write_text(json.dumps(content))
@@ -95,7 +83,7 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
             if odds is not None:
                 assert answer.null_odds == odds
             num_answers += len(ranked)
-    assert num_answers > 500
+    assert num_answers > 1500
 
 
 def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="reference", **rules):
@@ -153,19 +141,9 @@ def test_verbose_logging_says_why_the_words_are_the_answer(tokenizer, monkeypatc
 # piece, then with the golden vocabulary, which lacks most of these words.
 SCRIPTS = {
     "english": ("The mayor, Ada Birk (1871-1902), planted it.", "1871", "1871", "(1871-1902),"),
-    "accent": (
-        "Later Zoe\u0301 Lindqvist's menu hung there.",
-        "Zoe\u0301 Lindqvist",
-        "Zoe\u0301 Lindqvist's",
-        "Zoe\u0301 Lindqvist's",
-    ),
+    "accent": ("Zoe\u0301 Lindqvist's menu.", "Zoe\u0301 Lindqvist", "Zoe\u0301 Lindqvist's", "Zoe\u0301 Lindqvist's"),
     "korean": ("그는 서울에서 태어났다.", "서울", "서울에서", "서울에서"),
-    "chinese": (
-        "他於1998年在北京大学\u3000毕业，后来去了上海。",
-        "北京大学",
-        "他於1998年在北京大学\u3000毕业，后来去了上海。",
-        None,
-    ),
+    "chinese": ("他在北京大学\u3000毕业，去了上海。", "北京大学", "他在北京大学\u3000毕业，去了上海。", None),
     "arabic": ("وُلِدَ في القاهرة، مصر.", "القاهرة", "القاهرة", "القاهرة،"),
     "emoji": ("She sent 🎉🎂 and 👍🏽! to him", "👍🏽", "👍🏽", "👍🏽!"),
 }

@@ -2,21 +2,12 @@
 
 import copy
 import json
-import random
 
 import pytest
 from absl import logging
 
 from official_bert.support.errors import UserError
-from official_bert.tasks.question_answering.data import (
-    Answer,
-    Question,
-    SquadSet,
-    read_squad,
-    split_words,
-    words_of_answer,
-)
-from tests.tasks.question_answering.plain_squad import plain_context_words
+from official_bert.tasks.question_answering.data import Answer, Question, SquadSet, read_squad
 
 CONTEXT = "In 1889 the tower opened. It is 330 m tall."
 QUESTIONS = [
@@ -132,16 +123,3 @@ def test_answers_with_white_space_that_is_part_of_words_are_used(tmp_path):
     answers = ["5\u00a0km", "\u00ab\u2009b  c\u2009\u00bb", "d\u3000e"]
     squad = squad_with([(answer, context.index(answer)) for answer in answers], context)
     assert len(read(tmp_path, squad, version_2=False).questions) == 3
-
-
-def test_words_are_those_of_the_plain_rules():
-    rng = random.Random(3)
-    for _ in range(300):
-        context = "".join(rng.choice("ab \t\r\n\u202f\u3000\u00a0\x0b中é") for _ in range(rng.randint(0, 30)))
-        words, word_of_character = plain_context_words(context)
-        split = split_words(context)
-        assert split.texts == words
-        for start in range(len(context)):
-            end = rng.randrange(start, len(context))
-            answer = Answer(context[start : end + 1], start)
-            assert words_of_answer(split.starts, answer) == (word_of_character[start], word_of_character[end])

@@ -13,6 +13,7 @@ from tests.reports import data_of
 
 CONTEXT = "The warm harbour of  the old town has a bridge, and the bridge is empty in the rain."
 WORDS = CONTEXT.split()
+RULES = {"normalization": NORMALIZATIONS["squad"]}
 
 
 def made_set(count, *, version_2=False, words=("What is", "Who has", "In which town", "Name")):
@@ -32,15 +33,13 @@ def made_set(count, *, version_2=False, words=("What is", "Who has", "In which t
     return SquadSet([CONTEXT], questions), answers
 
 
+def texts_of(answers):
+    return {answer.id: answer.ranked[0].text for answer in answers}
+
+
 def sections(squad, answers, *, version_2=False, dataset="squad"):
-    made = report_sections(
-        squad,
-        answers,
-        {answer.id: answer.ranked[0].text for answer in answers},
-        scores={"f1": 1.0},
-        normalization=NORMALIZATIONS[dataset],
-        version_2=version_2,
-    )
+    settings = {"scores": {"f1": 1.0}, "normalization": NORMALIZATIONS[dataset], "version_2": version_2}
+    made = report_sections(squad, answers, texts_of(answers), **settings)
     return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
 
 
@@ -49,29 +48,22 @@ def mean_of(rows, column):
     return sum(int(row[1]) * float(row[column]) for row in rows) / sum(int(row[1]) for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
+def test_the_first_word_that_asks_counts():
+    for question, word in (
         ("In what year did the town burn?", "what"),
         ("Whom did she meet, and when?", "who"),
         ("Whose boat sank?", "who"),
         ("What's that?", "what"),
         ("HOW many boats?", "how"),
-        ("Name the town.", "other"),
-        ("Somewhat whatever", "other"),
-        ("항구의 이름은?", "other"),
-        ("", "other"),
-    ],
-)
-def test_the_first_word_that_asks_counts(question, word):
-    assert question_word(question) == word
+        *((text, "other") for text in ("Name the town.", "Somewhat whatever", "항구의 이름은?", "")),
+    ):
+        assert question_word(question) == word, question
 
 
 def test_groups_add_up_to_the_official_scores():
     squad, answers = made_set(90)
     found = sections(squad, answers)
-    predictions = {answer.id: answer.ranked[0].text for answer in answers}
-    official = score_answers(squad.gold_texts, predictions, normalization=NORMALIZATIONS["squad"])
+    official = score_answers(squad.gold_texts, texts_of(answers), **RULES)
     for title in ("By question word", "By answer length"):
         rows = found[title]["rows"]
         assert sum(int(row[1]) for row in rows) == 90
@@ -91,8 +83,7 @@ def test_questions_without_answers_have_a_table_of_their_own():
     squad, answers = made_set(90, version_2=True)
     found = sections(squad, answers, version_2=True)
     rows = {row[0]: row for row in found["With and without answer"]["rows"]}
-    predictions = {answer.id: answer.ranked[0].text for answer in answers}
-    official = score_answers_with_null(squad.gold_texts, predictions, normalization=NORMALIZATIONS["squad"])
+    official = score_answers_with_null(squad.gold_texts, texts_of(answers), **RULES)
     for name, prefix in (("has an answer", "HasAns"), ("has none", "NoAns")):
         part = [row for kind, row in rows.items() if kind.startswith(name)]
         assert sum(int(row[1]) for row in part) == official[f"{prefix}_total"]
@@ -110,17 +101,15 @@ def test_the_worst_mistakes_come_first_the_most_confident_ones_before_others():
     squad, answers = made_set(90)
     mistakes = sections(squad, answers)["Worst mistakes"]["mistakes"]
     golds = squad.gold_texts
-    rules = {"normalization": NORMALIZATIONS["squad"]}
 
     def key(answer):
-        name, text = answer.id, answer.ranked[0].text
-        scores = score_answers({name: golds[name]}, {name: text}, **rules)
-        return scores["exact_match"], (scores["f1"], -answer.ranked[0].probability)
+        text, probability, *_ = answer.ranked[0]
+        scores = score_answers({answer.id: golds[answer.id]}, {answer.id: text}, **RULES)
+        return scores["exact_match"], scores["f1"], -probability
 
-    wrong = sorted((key(answer)[1], answer.id) for answer in answers if not key(answer)[0])
-    assert [facts["id"] for facts, _ in mistakes] == [name for _, name in wrong[:NUM_MISTAKES]]
-    first = answers[int(wrong[0][1])]
-    assert mistakes[0][0]["probability"] == f"{first.ranked[0].probability:.4f}"
+    wrong = [answer for answer in sorted(answers, key=key) if not key(answer)[0]]
+    assert [facts["id"] for facts, _ in mistakes] == [answer.id for answer in wrong[:NUM_MISTAKES]]
+    assert mistakes[0][0]["probability"] == f"{wrong[0].ranked[0].probability:.4f}"
 
 
 def one(gold, predicted, position=None, start=None, context=CONTEXT):

@@ -9,19 +9,13 @@ from official_bert.tasks.question_answering.answers import LOGITS
 from official_bert.tasks.question_answering.data import TRAINING_SCHEMA
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 
-MAX_SEQ_LENGTH = 12
 LOWEST = np.finfo(np.float32).min
 
 
 def make_task(model_dir, *, is_padding_scored=True):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    lengths = {"max_seq_length": MAX_SEQ_LENGTH, "is_padding_scored": is_padding_scored}
+    lengths = {"max_seq_length": 12, "is_padding_scored": is_padding_scored}
     return QuestionAnsweringTask(config, TRAINING_SCHEMA, **lengths)
-
-
-@pytest.fixture
-def task(model_dir):
-    return make_task(model_dir)
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def cross_entropy(logits, position):
     return np.log(np.exp(logits).sum()) - logits[position]
 
 
-def test_the_loss_is_the_mean_of_two_cross_entropies_over_all_positions(task, outputs):
+def test_the_loss_is_the_mean_of_two_cross_entropies_over_all_positions(model_dir, outputs):
     starts, ends = [0, 2, 5], [0, 6, 5]
     batch = {
         "input_ids": np.zeros([3, 7], np.int32),
@@ -43,35 +37,24 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_over_all_positions(task, ou
         "start_positions": np.array(starts, np.int32),
         "end_positions": np.array(ends, np.int32),
     }
-    (loss,) = task.losses(outputs, batch).values()
+    (loss,) = make_task(model_dir).losses(outputs, batch).values()
     expected = [
-        (
-            cross_entropy(outputs["start_logits"][row], starts[row])
-            + cross_entropy(outputs["end_logits"][row], ends[row])
-        )
-        / 2
+        cross_entropy(outputs[name][row], positions[row]) / 2
+        for name, positions in zip(LOGITS, (starts, ends), strict=True)
         for row in range(3)
     ]
     assert float(loss.total) == pytest.approx(sum(expected), rel=1e-6)
     assert float(loss.weight) == 3
 
 
-def test_logits_of_a_batch_that_was_cut_are_as_long_as_a_window_and_lowest_there(task, outputs):
-    predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32)})
-    assert tuple(predictions) == LOGITS
-    for name in LOGITS:
-        assert predictions[name].dtype == tf.float32
-        assert predictions[name].shape == (3, MAX_SEQ_LENGTH)
-        np.testing.assert_array_equal(predictions[name][:, :7], outputs[name])
-        np.testing.assert_array_equal(predictions[name][:, 7:], LOWEST)
-
-
 @pytest.mark.parametrize("is_padding_scored", [True, False])
-def test_padding_competes_only_where_it_is_wanted(model_dir, outputs, is_padding_scored):
+def test_logits_are_as_long_as_a_window_and_lowest_beyond_the_batch(model_dir, outputs, is_padding_scored):
+    """Padding competes only where it is wanted."""
     task = make_task(model_dir, is_padding_scored=is_padding_scored)
     mask = np.array([[1] * 7, [1] * 3 + [0] * 4, [1] * 5 + [0] * 2], np.int32)
     predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32), "input_mask": mask})
-    is_kept = np.ones_like(mask) if is_padding_scored else mask
+    assert tuple(predictions) == LOGITS
     for name, logits in predictions.items():
-        expected = np.where(is_kept, outputs[name], LOWEST)
+        expected = np.where(mask | is_padding_scored, outputs[name], LOWEST)
+        assert logits.dtype == tf.float32
         np.testing.assert_array_equal(logits, np.pad(expected, [(0, 0), (0, 5)], constant_values=LOWEST))

@@ -1,7 +1,8 @@
-"""Tagging in the graph, compared with Python windows, predictions of `run_ner.py`, and known entities."""
+"""Tagging in the graph, compared with Python windows and with the entities that the metrics find."""
 
-import functools
 import random
+import re
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -14,14 +15,12 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
-from official_bert.serving.signatures import SIGNATURES, TEXT
-from official_bert.tasks.tagging.reader import Entity
+from official_bert.tasks.tagging.reader import TABLES, Entity, results
 from official_bert.tasks.tagging.records import make_windows
-from official_bert.tasks.tagging.servable import TaggingServable, split_at_blanks
+from official_bert.tasks.tagging.servable import EntityFinder, TaggingServable, split_at_blanks
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.sequences import join_texts
-from tests.conftest import endurance
-from tests.exports import TOLERANCE, graph_predictor
+from tests.exports import TOLERANCE, assert_same
 from tests.tasks.tagging.random_words import random_sentences
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -29,9 +28,8 @@ TAG_SETS = (
     ("O", "I-PER", "I-LOC", "B-PER"),  # IOB1
     # O not first; types with hyphens, and no type
     ("I-work-of-art", "B-work-of-art", "B", "I", "S", "O", "I-PER", "E-PER", "S-PER", "S-LOC"),
-    TAGS,
     ("O", "B-A", "I-A", "L-A", "U-A", "W-A", "M-B", "[-B", "]-B"),
-    ("B-PER", "E-LOC"),
+    ("NN", "B-PER", "O"),  # not of entities
 )
 
 
@@ -52,29 +50,12 @@ def model(config):
 
 
 @pytest.fixture(scope="module")
-def signatures_for(model, config, tokenizer):
-    """Return a function from `max_seq_length` to the signatures of an export of that model, made once."""
-
-    @functools.cache
-    def signatures(max_seq_length):
-        servable = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=max_seq_length)
-        return servable.signatures() if max_seq_length == 5 else {TEXT: servable.signature(TEXT)}
-
-    return signatures
-
-
-class Chooser:
-    """A model that tags each wordpiece independently, by a table of logits, float [V, C]."""
-
-    encoder = None
-    weights = ()
-
-    def __init__(self, table):
-        self._table = tf.constant(table, tf.float32)
-
-    def __call__(self, batch, training):
-        assert not training
-        return tf.gather(self._table, batch["input_ids"])
+def signatures(model, config, tokenizer):
+    """Those of an export of that model, with windows of three wordpieces."""
+    servable = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=5)
+    table = tf.TensorSpec([None, None], tf.string)
+    words = tf.function(servable.answer_words, input_signature=[table], autograph=False)
+    return {"text": servable.signature("text"), "tokenize": servable.signature("tokenize"), "words": words}
 
 
 def records_of(sentences, tokenizer, max_seq_length):
@@ -90,81 +71,67 @@ def records_of(sentences, tokenizer, max_seq_length):
         )
 
 
-def trimmed(row, *names):
-    """Return the cells of a row without its padding: "" and the corresponding numbers."""
-    count = sum(cell != b"" for cell in row[names[0]])
-    assert all(cell == b"" for cell in row[names[0]][count:])
-    return [row[name][:count].tolist() for name in names]
+def arrays_of(outputs):
+    return {name: values.numpy() for name, values in outputs.items()}
 
 
-def rows_of(outputs):
-    """Return the outputs of a signature by sentence."""
-    arrays = {name: values.numpy() for name, values in outputs.items()}
-    (num_rows,) = {len(values) for values in arrays.values()}
-    return [{name: values[row] for name, values in arrays.items()} for row in range(num_rows)]
+def expected_entities(text, tags, probabilities):
+    """Return the entities of a sentence by its tags: each with the probability of its least certain one."""
+    places, entities = [match.span() for match in re.finditer(r"\S+", text)], []
+    for kind, start, end in find_entities(tags):
+        (begin, _), (_, stop) = places[start], places[end - 1]
+        entities.append(Entity(text[begin:stop], kind, begin, stop, min(probabilities[start:end])))
+    return entities
 
 
-def table_of(sentences):
-    """Return the words of sentences as input of the signature `words`."""
-    longest = max(map(len, sentences))
-    return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
-
-
-EVERY_LENGTH = pytest.mark.parametrize("max_seq_length", [5, *endurance(24)])
-
-
-@pytest.mark.endurance
-@EVERY_LENGTH
-def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab_file, max_seq_length):
-    rng = random.Random(max_seq_length)
-    for do_lower_case in (True, False):
-        tokenizer = FullTokenizer(vocab_file, do_lower_case)
-        servable = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=max_seq_length)
-        sentences = random_sentences(rng, 40)
-        expected = [[] for _ in sentences]
-        for sentence, ids, _ in records_of(sentences, tokenizer, max_seq_length):
-            expected[sentence].append(ids)
-        separators = [rng.choice([" ", "\t", "  ", "\n", " \r\n"]) for _ in sentences]
-        texts = [separator.join(words) for separator, words in zip(separators, sentences, strict=True)]
-        tokenized = {name: values.numpy() for name, values in servable.tokenize(text=tf.constant(texts)).items()}
-        most = max(map(len, expected))
-        assert tokenized["input_ids"].shape == (len(texts), most, max_seq_length)
-        for row, windows in enumerate(expected):
-            for name, values in tokenized.items():
-                assert values[row, : len(windows)].tolist() == [ids[name] for ids in windows]
-                assert not values[row, len(windows) :].any()
-        assert most > 3
+def table_of(sentences, rng):
+    """Return the words of sentences, between empty cells, as input of the signature `words`."""
+    rows = [list(words) for words in sentences]
+    for cells in rows:
+        for _ in range(5):
+            cells.insert(rng.randint(0, len(cells)), "")
+    longest = max(map(len, rows))
+    return tf.constant([[*cells, *[""] * (longest - len(cells))] for cells in rows])
 
 
 @pytest.mark.slow
-@EVERY_LENGTH
-def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
-    model, tokenizer, signatures_for, max_seq_length
-):
-    rng = random.Random(max_seq_length)
-    sentences = [*random_sentences(rng, 40), ["town"] * 300]  # several batches of 32 windows
+def test_tags_are_those_of_the_windows_in_which_words_have_most_context(model, tokenizer, signatures):
+    rng = random.Random(5)
+    sentences = [*random_sentences(rng, 20), ["town"] * 100]  # several batches of 32 windows
     rng.shuffle(sentences)
-    ask_text = signatures_for(max_seq_length)["text"]
-    found = rows_of(ask_text(text=tf.constant([" ".join(words) for words in sentences])))
-    records = list(records_of(sentences, tokenizer, max_seq_length))
+    texts = [rng.choice([" ", "\t", " \r\n"]).join(words) for words in sentences]
+    outputs = arrays_of(signatures["text"](text=tf.constant(texts)))
+    found = results(outputs)
+    records = list(records_of(sentences, tokenizer, 5))
     assert len(records) > 64
     inputs = {name: np.array([ids[name] for _, ids, _ in records], np.int32) for name in IDS_SCHEMA.names}
-    probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
+    shares = tf.nn.softmax(model(inputs, training=False)).numpy()
     expected = [{} for _ in sentences]
-    for (sentence, _, tagged), of_window in zip(records, probabilities, strict=True):
+    for (sentence, _, tagged), of_window in zip(records, shares, strict=True):
         expected[sentence] |= {word: of_window[position] for word, position in tagged}
-    used = set()
-    for row, words, by_word in zip(found, sentences, expected, strict=True):
-        texts, tags, best = trimmed(row, "words", "tags", "probabilities")
-        assert [text.decode() for text in texts] == words
-        for number, (tag, probability) in enumerate(zip(tags, best, strict=True)):
+    for row, (text, words, by_word) in enumerate(zip(texts, sentences, expected, strict=True)):
+        assert found[row].words == words
+        for number, (tag, probability) in enumerate(zip(found[row].tags, found[row].probabilities, strict=True)):
             assert probability == pytest.approx(by_word[number].max(), abs=TOLERANCE)
-            assert by_word[number][TAGS.index(tag.decode())] == pytest.approx(by_word[number].max(), abs=TOLERANCE)
-        used |= set(tags)
-        assert not row["probabilities"][len(words) :].any()
-        entities, *_ = trimmed(row, "entities")
-        assert len(entities) == len(find_entities([tag.decode() for tag in tags]))
-    assert len(used) > 2  # the tags differ, so that a swapped tag would be noticed
+            assert by_word[number][TAGS.index(tag)] == pytest.approx(by_word[number].max(), abs=TOLERANCE)
+        assert found[row].entities == expected_entities(text, *found[row][1:3])
+        for length, names in zip((len(words), len(found[row].entities)), TABLES.values(), strict=True):
+            assert not any(any(outputs[name][row, length:]) for name in names)
+    assert len({tag for sentence in found for tag in sentence.tags}) > 2  # so that a swapped tag would be noticed
+
+    for name, values in arrays_of(signatures["tokenize"](text=tf.constant(texts))).items():
+        for number, row in enumerate(values):
+            windows = [ids[name] for sentence, ids, _ in records if sentence == number]
+            assert row[: len(windows)].tolist() == windows and not row[len(windows) :].any()
+
+    table = table_of([*sentences, []], rng)
+    outputs, is_word = arrays_of(signatures["words"](words=table)), table.numpy() != b""
+    assert set(outputs) == {"tags", "probabilities"}
+    assert ((outputs["tags"] != b"") == is_word).all() and not outputs["probabilities"][~is_word].any()
+    for number, sentence in enumerate(found):
+        assert outputs["tags"][number][is_word[number]].astype(str).tolist() == sentence.tags
+        best = outputs["probabilities"][number][is_word[number]]
+        np.testing.assert_allclose(best, sentence.probabilities, atol=TOLERANCE)
 
 
 def test_words_are_those_that_python_splits():
@@ -179,186 +146,75 @@ def test_words_are_those_that_python_splits():
         assert [text[start:end] for start, end in zip(*places, strict=True)] == text.split()
 
 
-def chooser_of(tokenizer, tags, rng):
-    """Return a model with random tags for wordpieces, and for each tag its one-piece words with their probabilities."""
-    size = tokenizer.vocabulary.size
-    chosen = [rng.randrange(len(tags)) for _ in range(size)]
-    logits = np.zeros((size, len(tags)))
-    logits[np.arange(size), chosen] = [rng.uniform(0.5, 9) for _ in range(size)]
-    sure = np.exp(logits).max(axis=1) / np.exp(logits).sum(axis=1)
-    words = [(word, number) for word, number in tokenizer.vocab.items() if word.isalpha() and word.isascii()]
-    by_tag = [[word for word, number in words if chosen[number] == tag] for tag in range(len(tags))]
-    return Chooser(logits), by_tag, {word: sure[number] for word, number in words}
-
-
-def asked_eagerly(servable):
-    """A predictor without tracing, which would take longer than a batch or two."""
-    servable.signature = lambda name: servable.answer
-    return graph_predictor(servable)
-
-
-@pytest.mark.endurance
 @pytest.mark.parametrize("tags", TAG_SETS, ids=" ".join)
-def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
-    rng = random.Random(len(tags))
-    model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)
-    servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
-    predict = asked_eagerly(servable)
-    numbers = [[rng.randrange(len(tags)) for _ in range(rng.randint(0, 30))] for _ in range(40)]
-    texts, placed = [], []  # for each text, its words and their starts
-    for row in numbers:
-        text, words = rng.choice(["", " ", "\t\n"]), []
-        for number in row:
-            word = rng.choice(words_of_tag[number])
-            words.append((word, len(text)))
-            # Continuations do not change the tag of the first wordpiece, but count as characters.
-            text += (
-                word + rng.choice(["", "", "é", "👍", "\u200b", "!"]) + rng.choice([" ", "  ", "\t", "\r\n", "\xa0"])
-            )
-        texts.append(text.rstrip() if rng.random() < 0.5 else text)
-        placed.append(words)
-    num_entities = 0
-    for row, text, words, found in zip(numbers, texts, placed, predict(texts), strict=True):
-        own = text.split()
-        assert found.words == own
-        expected = []
-        for kind, start, end in find_entities(found.tags):
-            begin = words[start][1]
-            stop = words[end - 1][1] + len(own[end - 1])
-            least = min(found.probabilities[start:end])
-            expected.append(Entity(text[begin:stop], kind, begin, stop, least))
-        assert found.entities == expected
-        num_entities += len(expected)
-        for word, tag, number, probability in zip(own, found.tags, row, found.probabilities, strict=True):
-            if word in sure:
-                assert tag == tags[number]
-                assert probability == pytest.approx(sure[word], abs=TOLERANCE)
-    assert num_entities > 100
-
-
-@pytest.mark.slow
-def test_tags_that_mark_no_entities_give_none(config, tokenizer):
-    tags = ("NN", "B-PER", "O")
-    model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
-    servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
-    words = [words[0] for words in words_of_tag] * 3
-    found = asked_eagerly(servable)(" ".join(words))
-    assert found.tags == list(tags) * 3
-    assert found.entities == []
-
-
-@pytest.mark.slow
-def test_an_entity_ends_with_its_sentence_and_not_with_a_window(config, tokenizer):
-    table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
-    table[:, 2] = 5.0  # I-PER everywhere
-    predict = asked_eagerly(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
-    found = predict(["the town", "", " ", "a", "x y z", ""])
-    assert [[entity.text for entity in sentence.entities] for sentence in found] == [
-        ["the town"],
-        [],
-        [],
-        ["a"],
-        ["x y z"],
-        [],
+def test_entities_are_those_that_the_metrics_find(tags):
+    rng, marks_entities = random.Random(len(tags)), "NN" not in tags
+    sentences = [*random_sentences(rng, 40), [], ["town"]]
+    texts = [rng.choice(["", " "]) + rng.choice(["  ", "\t", "\r\n", "\xa0"]).join(words) for words in sentences]
+    numbers = [[rng.randrange(len(tags)) for _ in words] for words in sentences]
+    probabilities = [np.float32([rng.random() for _ in words]) for words in sentences]
+    words = split_at_blanks(tf.constant(texts))
+    found = EntityFinder(tags)(texts, words, [*chain(*numbers)], np.concatenate(probabilities))
+    expected = [
+        expected_entities(text, [tags[number] for number in row], shares) if marks_entities else []
+        for text, row, shares in zip(texts, numbers, probabilities, strict=True)
     ]
-    text = "the town " * 100
-    (entity,) = predict(text).entities
-    assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)
+    *columns, counts = arrays_of(found).values()
+    assert counts.tolist() == list(map(len, expected))
+    columns = [[cell.decode() if isinstance(cell, bytes) else cell for cell in column] for column in columns]
+    assert list(zip(*columns, strict=True)) == [*chain(*expected)]
+    assert len(columns[0]) > 100 or not marks_entities
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "texts", [[], [""], [" \t\n"], ["", " ", ""], [b"\xff"], ["", "the", " "]], ids=lambda texts: repr(texts)
-)
-def test_sentences_without_words_have_no_tags(tokenizer, signatures_for, texts):
-    functions = signatures_for(5)
-    rows = rows_of(functions["text"](text=tf.constant(texts, tf.string)))
-    found = [trimmed(row, "words", "tags", "probabilities") for row in rows]
-    assert [[word.decode() for word in words] for words, _, _ in found] == [
-        ["the"] if text == "the" else [] for text in texts
-    ]
-    assert [len(tags) for _, tags, _ in found] == [len(words) for words, _, _ in found]
-    tokenized = functions["tokenize"](text=tf.constant(texts, tf.string))["input_ids"].numpy()
-    for row in tokenized[[text != "the" for text in texts]] if texts else ():
-        assert [piece for piece in row[0] if piece] == [tokenizer.cls_id, tokenizer.sep_id]
+def test_sentences_without_words_have_no_tags(tokenizer, signatures):
+    for texts in ([], [""], ["", " \t\n", b"\xff", "the", " "]):
+        found = results(arrays_of(signatures["text"](text=tf.constant(texts, tf.string))))
+        expected = [["the"] if text == "the" else [] for text in texts]
+        assert [sentence.words for sentence in found] == expected
+        assert [len(sentence.tags) for sentence in found] == list(map(len, expected))
+        tokenized = signatures["tokenize"](text=tf.constant(texts, tf.string))["input_ids"].numpy()
+        for (first, *_), words in zip(tokenized, expected, strict=True):
+            assert words or [piece for piece in first if piece] == [tokenizer.cls_id, tokenizer.sep_id]
+    for shape in ((0, 0), (0, 3), (2, 0), (2, 2)):
+        outputs = arrays_of(signatures["words"](words=tf.fill(shape, "")))
+        assert {values.shape for values in outputs.values()} == {shape}
+        assert not outputs["probabilities"].any()
 
 
 @pytest.mark.slow
-def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for):
-    ask_text = signatures_for(5)["text"]
+def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures):
     broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees \xff\xfe in", b"\xf0\x9f bees \xe4", b"\xc0\x80 \xff"]
     whole = [text.decode("utf-8", "ignore").encode() for text in broken]
     assert whole[0] == "Zoë keeps bees  in".encode()
-    found, expected = (ask_text(text=tf.constant(texts)) for texts in (broken, whole))
-    for name, values in found.items():
-        assert (values.numpy() == expected[name].numpy()).all(), name
-    assert found["words"].numpy()[0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
+    found, expected = (arrays_of(signatures["text"](text=tf.constant(texts))) for texts in (broken, whole))
+    np.testing.assert_equal(found, expected)
+    assert found["words"][0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
 
 
 @pytest.mark.endurance
-def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(config, vocab_file, monkeypatch):
+def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(model, config, vocab_file, monkeypatch):
     tokenizer = FullTokenizer(vocab_file)  # with a graph of its own
     for module in (graph_operations, servable_module):
         monkeypatch.setattr(module, "MOST_BYTES", 1_000)
     monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 300)
     monkeypatch.setattr(servable_module, "MOST_CELLS", 1_000)
     rng = random.Random(3)
-    model, words_of_tag, _ = chooser_of(tokenizer, TAGS, rng)
     functions = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=8).signatures()
-    words = [[rng.choice(rng.choice(words_of_tag)) for _ in range(rng.randint(1, 60))] for _ in range(12)]
-    for name, inputs in (("text", {"text": tf.constant([" ".join(row) for row in words])}), ("words", table_of(words))):
-        inputs = inputs if isinstance(inputs, dict) else {"words": inputs}
-        together = rows_of(functions[name](**inputs))
-        for row, found in enumerate(together):
-            (alone,) = rows_of(functions[name](**{key: values[row : row + 1] for key, values in inputs.items()}))
-            for column, values in alone.items():
-                assert values.tolist() == found[column][: len(values)].tolist()
-    for name, inputs, message in (
-        ("text", {"text": ["town " * 201]}, "text must have at most 1000 bytes per example, but one has. .1005"),
-        ("words", {"words": [["town"] * 251]}, "words must have at most 1000 bytes per example"),
-        ("tokenize", {"text": ["town " * 101] * 2}, "at most 1000 bytes in total"),
-        ("text", {"text": ["a " * 400, "", ""]}, "limited to 1000 cells .* the number of cells would be. .1200"),
-        ("words", {"words": [["town"] * 200] * 6}, "limited to 1000 cells"),
-        ("tokenize", {"text": ["a " * 400, "", ""]}, "limited to 1000 cells"),
+    words = [rng.choices(["the", "town", "harbour", "x"], k=rng.randint(1, 60)) for _ in range(12)]
+    inputs = {"text": tf.constant([" ".join(row) for row in words]), "words": table_of(words, rng)}
+    for name, values in inputs.items():
+        together = arrays_of(functions[name](values))
+        for row in range(len(words)):
+            for column, (cells,) in arrays_of(functions[name](values[row : row + 1])).items():
+                assert_same(cells.tolist(), together[column][row, : len(cells)].tolist())
+    for name, values, message in (
+        ("text", ["town " * 201], "text must have at most 1000 bytes per example, but one has. .1005"),
+        ("words", [["town"] * 251], "words must have at most 1000 bytes per example"),
+        ("tokenize", ["town " * 101] * 2, "at most 1000 bytes in total"),
+        ("text", ["a " * 400, "", ""], "limited to 1000 cells .* the number of cells would be. .1200"),
+        ("words", [["town"] * 200] * 6, "limited to 1000 cells"),
+        ("tokenize", ["a " * 400, "", ""], "limited to 1000 cells"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            functions[name](**{key: tf.constant(values) for key, values in inputs.items()})
-
-
-@pytest.mark.endurance
-def test_sentences_that_are_split_get_the_same_tags(signatures_for):
-    rng = random.Random(8)
-    functions = signatures_for(5)
-    assert set(functions) == {*SIGNATURES, "words"}
-    for _ in range(2):
-        sentences = random_sentences(rng, 30)
-        texts = functions["text"](text=tf.constant([" ".join(words) for words in sentences]))
-        tables = functions["words"](words=table_of(sentences))
-        assert set(tables) == {"tags", "probabilities"}
-        assert (tables["tags"].numpy() == texts["tags"].numpy()).all()
-        np.testing.assert_allclose(tables["probabilities"], texts["probabilities"], atol=TOLERANCE)
-
-        # Empty cells are never words and get no tags.
-        scattered = []
-        for words in sentences[:10]:
-            cells = list(words)
-            for _ in range(5):
-                cells.insert(rng.randint(0, len(cells)), "")
-            scattered.append(cells)
-        scattered.append([""])
-        cells = table_of(scattered).numpy()
-        outputs = {name: values.numpy() for name, values in functions["words"](words=tf.constant(cells)).items()}
-        assert outputs["tags"].shape == outputs["probabilities"].shape == cells.shape
-        assert ((outputs["tags"] == b"") == (cells == b"")).all()
-        assert ((outputs["probabilities"] == 0) == (cells == b"")).all()
-        for row, words in enumerate(sentences[:10]):
-            kept = outputs["tags"][row][cells[row] != b""]
-            assert kept.tolist() == tables["tags"].numpy()[row, : len(words)].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 2)])
-def test_tables_without_words(signatures_for, shape):
-    outputs = signatures_for(5)["words"](words=tf.fill(shape, ""))
-    assert {tuple(values.shape) for values in outputs.values()} == {shape}
-    assert not outputs["probabilities"].numpy().any()
+            functions[name](tf.constant(values))

@@ -1,7 +1,6 @@
 """Question answering in the graph, compared with `find_answers` and with a model with known answers."""
 
 import collections
-import functools
 import random
 import resource
 from types import SimpleNamespace
@@ -22,11 +21,10 @@ from official_bert.tasks.question_answering.answers import MASKED_LOGIT, find_an
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tokenization import FullTokenizer, graph_operations
-from tests.conftest import GOLDEN, endurance
-from tests.exports import graph_predictor, traced_once
-from tests.tokenization.hard_texts import PRESPLIT, UNCASED
+from tests.conftest import GOLDEN
+from tests.exports import graph_predictor
 
-LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 30}
+OPTIONS = WindowOptions(max_seq_length=64, doc_stride=24, max_query_length=30, answer_alignment="offsets")
 CONTEXTS = (
     "Professor Nwosu's café lectures (1987–1994) were free.\r\nZoe\u0301 Lindqvist came, in 1990, by train.",
     "東京都の人口は約1400万人である。首都は東京、古都は京都。",
@@ -77,52 +75,23 @@ class Chooser:
         return dict(zip(("start_logits", "end_logits"), logits, strict=True))
 
 
-def answerer(model, config, tokenizer, *, top_k=5, version_2=False, **lengths):
-    options = WindowOptions(**{"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64, **lengths})
-    settings = {"max_answer_length": 30, "version_2": version_2, "top_k": top_k}
-    return graph_predictor(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
-
-
 @pytest.fixture(scope="module")
 def chooser(tokenizer):
     return Chooser(tokenizer)
 
 
 @pytest.fixture(scope="module")
-def chooser_servable(chooser, config, tokenizer):
-    """A servable of the chooser that may give null answers."""
-    options = WindowOptions(**LENGTHS)
-    return traced_once(QuestionAnsweringServable(chooser, config, tokenizer, options, version_2=True, top_k=5))
+def ask_chooser(chooser, config, tokenizer):
+    """Ask a servable of the chooser that may give null answers."""
+    options = {"version_2": True, "top_k": 5}
+    return graph_predictor(QuestionAnsweringServable(chooser, config, tokenizer, OPTIONS, **options))
 
 
 @pytest.fixture(scope="module")
-def ask_chooser(chooser_servable):
-    return graph_predictor(chooser_servable)
-
-
-@pytest.fixture(scope="module")
-def servable_for(model, config, tokenizer):
-    """Return a function that creates servables by window length and version, with 20 answers of up to 8 wordpieces."""
-
-    @functools.cache
-    def make(*lengths, version_2):
-        options = WindowOptions(*lengths, answer_alignment="offsets")
-        settings = {"max_answer_length": 8, "version_2": version_2}
-        return traced_once(QuestionAnsweringServable(model, config, tokenizer, options, **settings, top_k=20))
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def servable(servable_for):
-    """The servable of most tests."""
-    return servable_for(*LENGTHS.values(), version_2=False)
-
-
-@pytest.fixture(scope="module")
-def program(servable):
-    """Its signature `text`."""
-    return servable.signature("text")
+def program(model, config, tokenizer):
+    """The signature `text` of a model that may give null answers, or up to 8 wordpieces."""
+    settings = {"max_answer_length": 8, "version_2": True, "top_k": 20}
+    return QuestionAnsweringServable(model, config, tokenizer, OPTIONS, **settings).signature("text")
 
 
 def filler(tokenizer, num_words, seed=0):
@@ -131,48 +100,38 @@ def filler(tokenizer, num_words, seed=0):
     return random.Random(seed).choices(words, k=num_words)
 
 
-def expected_answers(model, tokenizer, options, question, context, *, max_answer_length, version_2):
+def expected_answers(model, tokenizer, question, context):
     """Return the answers of the Python path, with windows batched by length, so that there is no padding."""
     squad = SquadSet([context], [Question("q", question, 0, (), False)])
-    tokenized = TokenizedSquad(squad, tokenizer, options)
+    tokenized = TokenizedSquad(squad, tokenizer, OPTIONS)
     windows = tokenized.windows
     rows_of_length = collections.defaultdict(list)
     joined = [tokenized.join(window) for window in windows]
     for row, sequence in enumerate(joined):
         rows_of_length[len(sequence.input_ids)].append(row)
-    logits = np.full((2, len(windows), options.max_seq_length), MASKED_LOGIT, np.float32)
+    logits = np.full((2, len(windows), OPTIONS.max_seq_length), MASKED_LOGIT, np.float32)
     for length, rows in rows_of_length.items():
         batch = {name: np.array([list(getattr(joined[row], name)) for row in rows]) for name in IDS_SCHEMA.names}
         outputs = model(batch, training=False)
         logits[:, rows, :length] = [outputs["start_logits"], outputs["end_logits"]]
-    settings = {"n_best_size": 20, "max_answer_length": max_answer_length, "version_2": version_2}
-    (found,) = find_answers(tokenized, *logits, **settings)
+    (found,) = find_answers(tokenized, *logits, n_best_size=20, max_answer_length=8, version_2=True)
     return found, len(windows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("lengths", "version_2"),
-    [
-        ((64, 24, 16), True),
-        *endurance((tuple(LENGTHS.values()), False), ((40, 30, 5), False), ((64, 1, 20), True)),
-    ],
-)
-def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, lengths, version_2):
-    options = WindowOptions(*lengths, answer_alignment="offsets")
-    settings = {"max_answer_length": 8, "version_2": version_2}
-    rng = random.Random(options.max_seq_length)
-    questions = [" ".join(filler(tokenizer, rng.randint(1, 30), seed)) for seed in range(6)]
+def test_answers_are_those_of_the_python_path(model, program, tokenizer):
+    rng = random.Random(64)
+    numbers_of_words = (40, *(rng.randint(1, 30) for _ in range(5)))  # of which at most 30 are read
+    questions = [" ".join(filler(tokenizer, number, seed)) for seed, number in enumerate(numbers_of_words)]
     numbers_of_words = (3, *(rng.randint(1, 150) for _ in range(3)))
     contexts = [" ".join(filler(tokenizer, number, seed)) for seed, number in enumerate(numbers_of_words)]
-    contexts.append(" ".join([*filler(tokenizer, 60), *CONTEXTS, *filler(tokenizer, 60, seed=1)]))
+    contexts.append("  \n ".join([*filler(tokenizer, 60), *CONTEXTS, *filler(tokenizer, 60, seed=1)]))
     contexts.append("the " * 120)  # the same few texts repeatedly
-    program = servable_for(*lengths, version_2=version_2).signature("text")
     outputs = program(question=tf.constant(questions), context=tf.constant(contexts))
     outputs = {name: values.numpy() for name, values in outputs.items()}
     num_windows, num_wordpieces = [], set()
     for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        expected, number = expected_answers(model, tokenizer, options, question, context, **settings)
+        expected, number = expected_answers(model, tokenizer, question, context)
         num_windows.append(number)
         ranked, length = expected.ranked[:20], len(expected.ranked[:20])
         np.testing.assert_allclose(
@@ -181,43 +140,24 @@ def test_answers_are_those_of_the_python_path(model, servable_for, tokenizer, le
         # The order of answers whose scores differ only by rounding is undefined.
         found = zip(outputs["answers"][row], outputs["starts"][row], outputs["ends"][row], strict=True)
         found = {(text.decode(), start, end) for text, start, end in list(found)[:length]}
-        for _, start, end in found - {("", 0, 0)}:
+        assert len({text for text, _, _ in found}) == length
+        for text, start, end in found - {("", 0, 0)}:
+            assert text and text == context[start:end]
             first, last = tokenizer.encode_with_offsets(context).in_range(start, end)
             num_wordpieces.add(last - first + 1)
-        starts = [answer.position or 0 for answer in ranked]
         expected_places = {
-            (answer.text, start, start + len(answer.text)) for answer, start in zip(ranked, starts, strict=True)
+            (answer.text, answer.position or 0, (answer.position or 0) + len(answer.text)) for answer in ranked
         }
         if context is contexts[-1]:  # windows of the same words have the same scores, so the place is undefined, too
             found, expected_places = ({text for text, _, _ in places} for places in (found, expected_places))
         assert found == expected_places
         assert outputs["answers"][row, 0].decode() == ranked[0].text
         assert (outputs["probabilities"][row, length:] == 0).all()
-        if version_2:
-            assert outputs["null_odds"][row] == pytest.approx(expected.null_odds, abs=1e-5)
-            (null,) = [answer for answer in expected.ranked if not answer.text]
-            assert outputs["null_probabilities"][row] == pytest.approx(null.probability, abs=1e-5)
+        assert outputs["null_odds"][row] == pytest.approx(expected.null_odds, abs=1e-5)
+        (null,) = [answer for answer in expected.ranked if not answer.text]
+        assert outputs["null_probabilities"][row] == pytest.approx(null.probability, abs=1e-5)
     assert max(num_windows) > 4 and min(num_windows) == 1
     assert max(num_wordpieces) == 8
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("settings", [UNCASED, PRESPLIT])
-def test_texts_are_cut_out_of_the_context(model, config, vocab_file, servable, settings):
-    if settings == UNCASED:
-        ask = graph_predictor(servable)
-    else:
-        ask = answerer(model, config, FullTokenizer(vocab_file, **settings._asdict()), **LENGTHS, top_k=20)
-    for context in (*CONTEXTS, "  \n ".join(CONTEXTS * 3)):
-        answers = ask(("who?", context))
-        assert len({answer.text for answer in answers}) == len(answers)
-        probabilities = [answer.probability for answer in answers]
-        assert probabilities == sorted(probabilities, reverse=True)
-        assert sum(probabilities) == pytest.approx(1, abs=1e-5)
-        for answer in answers:
-            assert answer.text
-            assert answer.text == context[answer.start : answer.end]
-    assert len(answers) == 20
 
 
 @pytest.mark.slow
@@ -239,60 +179,42 @@ def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
-@pytest.mark.endurance
-def test_a_short_text_is_not_padded(chooser, ask_chooser):
-    chooser.choose({"town": 5.0}, {"town": 5.0})
-    ask_chooser(("where?", "in the town"))
-    assert chooser.shapes == [(1, 8)]
-
-
 @pytest.mark.slow
-def test_padding_is_never_among_the_best(chooser, ask_chooser, tokenizer):
+def test_neither_padding_nor_the_question_hides_the_text(chooser, ask_chooser, tokenizer):
     chooser.choose({"rain": 5.0}, {"rain": 5.0}, padding=100.0)
-    context = " ".join([*filler(tokenizer, 60), "rain"])
-    assert ask_chooser(("what?", context))[0].text == "rain"
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("version_2", [False, True])
-def test_a_question_that_scores_above_the_text_does_not_hide_it(chooser, ask_chooser, config, tokenizer, version_2):
+    assert ask_chooser(("what?", " ".join([*filler(tokenizer, 60), "rain"])))[0].text == "rain"
     chooser.choose({"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
-    ask = ask_chooser if version_2 else answerer(chooser, config, tokenizer, **LENGTHS)
     words = [word for word in filler(tokenizer, 1500) if word not in ("the", "town")]  # more windows than one batch
     long = " ".join([*words[:1000], "town", *words[1000:]])
-    answers, others, found = ask([("the " * 25, "a town"), ("where?", "a town"), ("the " * 25, long)])
+    answers, found = ask_chooser([("the " * 25, "a town"), ("the " * 25, long)])
+    assert answers[0].text == "town" and {answer.text for answer in answers} == {"a", "town", ""}
     assert (found[0].text, found[0].start) == ("town", long.index(" town ") + 1)
     assert len({answer.text for answer in found} - {""}) == 5
-    assert {answer.text for answer in answers} == {"a", "town"} | ({""} if version_2 else set())
-    assert answers[0].text == others[0].text == "town"
-    chooser.choose({"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
-    assert ask(("where?", "in the town"))[0].text == ("" if version_2 else "town")
 
 
 @pytest.mark.slow
 def test_no_answer_is_always_among_the_results_where_there_may_be_none(chooser, ask_chooser):
     chooser.choose({"town": 5.0, "[CLS]": 1.0}, {"town": 5.0, "[CLS]": 1.0})
-    ask = ask_chooser
-    few = ask(("where?", "in the town"))
+    few = ask_chooser(("where?", "in the town"))
+    assert chooser.shapes == [(1, 8)]  # not padded
     assert [(few[0].text, few[0].start, few[0].end), few[1].text] == [("town", 7, 11), ""]
     assert sum(answer.probability for answer in few) == pytest.approx(1)
-    *best, null = ask(("where?", "town a town of the town in the town"))  # it scores below more answers than requested
+    *best, null = ask_chooser(
+        ("where?", "town a town of the town in the town")
+    )  # it scores below more answers than requested
     assert len(best) == 5 and all(answer.text.startswith("town") for answer in best)
     assert (null.text, null.start, null.end) == ("", 0, 0)
 
 
 @pytest.mark.slow
-def test_where_there_is_nothing_to_read_nothing_is_found(servable, program, chooser_servable):
-    of_version_2 = chooser_servable.signature("text")
-    nothing = tf.constant([], tf.string)
-    for ask, num_outputs in ((program, 4), (of_version_2, 6)):
-        assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * num_outputs
-    blank = of_version_2(question=tf.constant(["who?"]), context=tf.constant([" \u200b"]))
-    assert blank["answers"].numpy()[0, 0] == b""
-    plain = graph_predictor(servable)
-    assert plain(("who?", " \u200b")) == []
-    assert plain([]) == []
-    assert plain(("", CONTEXTS[0]))[0].text
+def test_where_there_is_nothing_to_read_nothing_is_found(chooser, ask_chooser, config, tokenizer):
+    version_1 = QuestionAnsweringServable(chooser, config, tokenizer, OPTIONS, top_k=5)
+    version_1.signature = lambda name: version_1.answer  # tracing would take longer
+    chooser.choose({"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
+    for predict, expected in ((graph_predictor(version_1), [[], "town"]), (ask_chooser, [[""], ""])):
+        blank, unasked = predict([("who?", " \u200b"), ("", "in the town")])
+        assert [[answer.text for answer in blank], unasked[0].text] == expected
+    assert ask_chooser([]) == []
 
 
 @pytest.mark.endurance
@@ -303,7 +225,7 @@ def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(choo
     monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 500)
     # In most windows ends precede starts.
     chooser.choose({"rain": 5.0, "lamp": 4.0}, {"bridge": 5.0, "lamp": 4.0})
-    servable = QuestionAnsweringServable(chooser, config, tokenizer, WindowOptions(**LENGTHS), top_k=20)
+    servable = QuestionAnsweringServable(chooser, config, tokenizer, OPTIONS, top_k=20)
     ask = servable.signature("text")
     contexts = [
         f"{'bridge ' * 25}{' '.join(filler(tokenizer, number, number))}{' rain' * 25}" for number in (0, 50, 9, 150)

@@ -53,9 +53,7 @@ def test_records_are_those_of_the_reference_in_order(case, make, tmp_path):
     for number, output in enumerate(outputs):
         expected = golden_arrays(f"pretraining_data/pretraining_{case['name']}_{number}.npz")
         records = read_records(output)
-        assert records.keys() == expected.keys()
-        for name, values in expected.items():
-            np.testing.assert_array_equal(records[name], values, err_msg=name)
+        np.testing.assert_equal(records, expected)
         total += len(records["input_ids"])
     assert total == case["total_instances"]
 

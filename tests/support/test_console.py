@@ -129,10 +129,10 @@ def test_without_terminal_lines_are_logged_only_when_due_with_the_time_since_a_r
     caplog.set_level("INFO", logger="absl")
     now = clock(monkeypatch)
     with Progress("reading", 100, "lines", log_every_seconds=3600) as progress:
-        now[0] += 60.0  # time of compilation
-        progress.restart(1)
         progress.update(1)
         assert caplog.messages == []
+        now[0] += 60.0  # time of compilation
+        progress.restart(1)
         now[0] += 9.0
         progress.update(10, log=True)
     assert caplog.messages == ["reading:  10% of 100 lines, 0:01:30 left"]

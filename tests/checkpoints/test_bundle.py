@@ -30,8 +30,15 @@ def test_what_is_written_is_read_again(tmp_path):
     assert reader.shapes == {**{name: array.shape for name, array in ARRAYS.items()}, "strings": (1000,)}
     assert reader.read_stored("strings").tolist() == strings
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(reader.read(name), array)
-        assert reader.read(name).dtype == array.dtype
+        np.testing.assert_array_equal(reader.read(name), array, strict=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # and by the saver of TensorFlow 1
+        variables = {
+            name: tf.compat.v1.get_variable(name, shape=array.shape, dtype=array.dtype)
+            for name, array in ARRAYS.items()
+        }
+        tf.compat.v1.train.Saver().restore(session, prefix)
+        for name, variable in variables.items():
+            np.testing.assert_array_equal(session.run(variable), ARRAYS[name])
 
 
 @pytest.mark.parametrize(
@@ -92,25 +99,20 @@ def test_partitioned_variables_are_joined(tmp_path, edges):
             bundle.read("a")
 
 
-def test_a_failed_write_leaves_nothing_half_written(tmp_path):
-    (tmp_path / "model.ckpt-7.index").mkdir()  # cannot be replaced by a file
-    with pytest.raises(UserError, match=r"cannot write .*model\.ckpt-7\.index: it is a folder"):
-        write_checkpoint(str(tmp_path / "model.ckpt-7"), ARRAYS)
-    assert os.listdir(tmp_path) == ["model.ckpt-7.index"]
-
-
 def test_a_checkpoint_is_on_the_disk_before_its_names(tmp_path, monkeypatch):
     calls = recorded(monkeypatch, "fsync", "replace")
     write_checkpoint(str(tmp_path / "model.ckpt-7"), ARRAYS)
-    name = "model.ckpt-7"
-    assert [call for call, _ in calls] == ["fsync", "fsync", "replace", "replace", "fsync"]
-    assert [file for _, file in calls] == [
-        name, name, f"{name}.data-00000-of-00001", f"{name}.index", tmp_path.name
-    ]  # fmt: skip
+    names = ["model.ckpt-7"] * 2 + ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index", tmp_path.name]
+    assert calls == list(zip(["fsync", "fsync", "replace", "replace", "fsync"], names, strict=True))
 
 
-def test_special_files_are_neither_read_nor_replaced(tmp_path):
+def test_folders_and_special_files_are_neither_read_nor_replaced(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
+    os.mkdir(prefix + ".index")
+    with pytest.raises(UserError, match=r"cannot write .*model\.ckpt-7\.index: it is a folder"):
+        write_checkpoint(prefix, ARRAYS)
+    assert os.listdir(tmp_path) == ["model.ckpt-7.index"]
+    os.rmdir(prefix + ".index")
     os.mkfifo(prefix + ".index")
     for use in (lambda: write_checkpoint(prefix, ARRAYS), lambda: CheckpointReader(prefix)):
         with pytest.raises(UserError, match=r"model\.ckpt-7\.index is a device, a pipe .* not a regular file"):
@@ -122,26 +124,21 @@ def test_special_files_are_neither_read_nor_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("path", "message"),
     [
         ("a\0b", "cannot contain the character NUL"),
         ("caf\udce9", "is not UTF-8; rename the file"),
         ("a" * 250, "File name too long"),  # with its suffix
+        ("s3://bucket/model.ckpt", "TensorFlow has no file system for s3://|cannot write the checkpoint s3://bucket/"),
     ],
 )
-def test_names_that_no_checkpoint_can_have(tmp_path, name, message):
+def test_names_that_no_checkpoint_can_have(tmp_path, path, message):
+    path = path if "://" in path else str(tmp_path / path)
     with pytest.raises(UserError, match=message):
-        write_checkpoint(str(tmp_path / name), ARRAYS)
+        write_checkpoint(path, ARRAYS)
     with pytest.raises(UserError, match=f"{message}|no such checkpoint"):
-        CheckpointReader(str(tmp_path / name), "--init_checkpoint")
+        CheckpointReader(path, "--init_checkpoint")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_file_system_that_tensorflow_lacks_is_named():
-    with pytest.raises(UserError, match="TensorFlow has no file system for s3://"):
-        CheckpointReader("s3://bucket/model.ckpt", "--init_checkpoint")
-    with pytest.raises(UserError, match="cannot write the checkpoint s3://bucket/model.ckpt"):
-        write_checkpoint("s3://bucket/model.ckpt", ARRAYS)
 
 
 def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
@@ -163,49 +160,27 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
     damage(3000)
     damage(200)
     os.remove(tmp_path / "model.ckpt-10.data-00000-of-00001")
-    found = message(tmp_path / "model.ckpt-3000")
     line = 'model_checkpoint_path: "model.ckpt-9"'
-    assert found.endswith(
-        f"; {tmp_path}/model.ckpt-9, the last one before it, is intact: give it, or to resume from it, replace the "
-        f"contents of {tmp_path}/checkpoint with the line {line}"
-    )
+    advice = f"give it, or to resume from it, replace the contents of {tmp_path}/checkpoint with the line {line}"
+    expected = f"; {tmp_path}/model.ckpt-9, the last one before it, is intact: {advice}"
+    assert message(tmp_path / "model.ckpt-3000").endswith(expected)
     (tmp_path / "checkpoint").write_text(line)  # as advised
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-9")
     damage(9)
     assert message(tmp_path).endswith("; no earlier checkpoint in its folder is intact")
     (tmp_path / "model.ckpt-3000.index").write_bytes(b"nonsense")
-    assert "cannot be read as a checkpoint" in message(tmp_path / "model.ckpt-3000")
-    assert message(tmp_path / "model.ckpt-3000").endswith("; no earlier checkpoint in its folder is intact")
-
-
-def test_the_v1_saver_reads_what_we_write(tmp_path):
-    prefix = str(tmp_path / "model.ckpt-7")
-    write_checkpoint(prefix, ARRAYS)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, shape=array.shape, dtype=array.dtype)
-            for name, array in ARRAYS.items()
-        }
-        tf.compat.v1.train.Saver().restore(session, prefix)
-        for name, variable in variables.items():
-            np.testing.assert_array_equal(session.run(variable), ARRAYS[name])
+    found = message(tmp_path / "model.ckpt-3000")
+    assert "cannot be read as a checkpoint" in found
+    assert found.endswith("; no earlier checkpoint in its folder is intact")
 
 
 def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
     write_checkpoint(prefix, ARRAYS)
-    for path in (
-        prefix,
-        prefix + ".index",
-        prefix + ".data-00000-of-00001",
-        prefix + ".data-00001-of-00002",
-        prefix + ".meta",
-    ):
-        assert CheckpointReader(path).prefix == prefix
+    for ending in ("", ".index", ".data-00000-of-00001", ".data-00001-of-00002", ".meta"):
+        assert CheckpointReader(prefix + ending).prefix == prefix
     (tmp_path / "v1.ckpt").touch()
-    with pytest.raises(
-        UserError, match="v1.ckpt has no .index file; a checkpoint in TensorFlow's V1 format must be saved"
-    ):
+    with pytest.raises(UserError, match="v1.ckpt has no .index file; a checkpoint in TensorFlow's V1 format must be"):
         CheckpointReader(str(tmp_path / "v1.ckpt"))
     (tmp_path / "v1.ckpt").unlink()
     assert CheckpointReader(str(tmp_path)).prefix == prefix  # like released models, without a state file

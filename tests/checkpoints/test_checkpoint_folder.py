@@ -27,13 +27,9 @@ def test_the_last_few_are_kept_and_named_as_the_reference_names_them(tmp_path):
     for step in (0, 10, 20):
         folder.save(step, ARRAYS)
     assert folder.latest == str(tmp_path / "model.ckpt-20")
-    assert sorted(os.listdir(tmp_path)) == [
-        "checkpoint",
-        "model.ckpt-10.data-00000-of-00001",
-        "model.ckpt-10.index",
-        "model.ckpt-20.data-00000-of-00001",
-        "model.ckpt-20.index",
-    ]
+    endings = ("data-00000-of-00001", "index")
+    files = ["checkpoint", *(f"model.ckpt-{step}.{ending}" for step in (10, 20) for ending in endings)]
+    assert sorted(os.listdir(tmp_path)) == files
     assert (tmp_path / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-20"\n'
         'all_model_checkpoint_paths: "model.ckpt-10"\n'
@@ -70,31 +66,22 @@ def test_a_later_run_continues_the_count(tmp_path, monkeypatch):
     assert "model.ckpt-1.meta" not in os.listdir("out")
 
 
-def test_a_state_file_that_names_nothing_is_refused(tmp_path):
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
-    with pytest.raises(UserError, match=r"lists .*model\.ckpt-9, which is missing"):
-        CheckpointFolder(str(tmp_path), keep_max=5)
-
-
-@pytest.mark.parametrize(
-    "state", [None, b"", b"\xdb\xff", b"model_checkpoint_path: 3", b'model_checkpoint_path: "a', b"a: 1"]
-)
-def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
+def test_a_damaged_state_file_is_as_good_as_none(tmp_path):
     for step in (40, 200):
         CheckpointFolder(str(tmp_path), keep_max=2).save(step, ARRAYS)
     os.remove(tmp_path / "checkpoint")
-    if state is not None:
-        (tmp_path / "checkpoint").write_bytes(state)
-    with pytest.raises(
-        UserError, match=r'contains model.ckpt-200 but no readable file .*model_checkpoint_path: "model.ckpt-200"'
-    ):
-        CheckpointFolder(str(tmp_path), keep_max=2)
-    with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
-        CheckpointReader(str(tmp_path))
-
-
-def test_a_path_that_could_be_written_but_not_read_is_refused(tmp_path):
-    for name in ("a[x]", "a*", "a?"):
+    message = r'contains model.ckpt-200 but no readable file .*model_checkpoint_path: "model.ckpt-200"'
+    for state in (None, b"", b"\xdb\xff", b"model_checkpoint_path: 3", b'model_checkpoint_path: "a', b"a: 1"):
+        if state is not None:
+            (tmp_path / "checkpoint").write_bytes(state)
+        with pytest.raises(UserError, match=message):
+            CheckpointFolder(str(tmp_path), keep_max=2)
+        with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
+            CheckpointReader(str(tmp_path))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
+    with pytest.raises(UserError, match=r"lists .*model\.ckpt-9, which is missing"):
+        CheckpointFolder(str(tmp_path), keep_max=5)
+    for name in ("a[x]", "a*", "a?"):  # could be written, but not read
         (tmp_path / name).mkdir()
         with pytest.raises(UserError, match="TensorFlow cannot read checkpoints whose path contains"):
             CheckpointFolder(str(tmp_path / name), keep_max=2)
@@ -141,14 +128,8 @@ def test_leftovers_of_a_run_killed_at_its_last_checkpoint_are_deleted(tmp_path, 
 
 @pytest.mark.parametrize("name", ["/elsewhere/model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there"])
 def test_it_is_read_as_tensorflow_reads_it(tmp_path, name):
-    # With TensorFlow's timestamps and its escapes.
-    tf.compat.v1.train.update_checkpoint_state(
-        str(tmp_path),
-        name,
-        ["model.ckpt-1", name],
-        latest_filename="checkpoint",
-        all_model_checkpoint_timestamps=[1.5, 2],
-    )
+    options = {"latest_filename": "checkpoint", "all_model_checkpoint_timestamps": [1.5, 2]}  # and with its escapes
+    tf.compat.v1.train.update_checkpoint_state(str(tmp_path), name, ["model.ckpt-1", name], **options)
     expected = tf.train.get_checkpoint_state(str(tmp_path))
     state = read_state(str(tmp_path))
     assert (state.latest, state.kept) == (expected.model_checkpoint_path, list(expected.all_model_checkpoint_paths))
@@ -168,56 +149,31 @@ def test_checkpoints_go_and_everything_else_stays_also_behind_links(tmp_path):
     assert not any((tmp_path / name).exists() for name in gone) and all((tmp_path / name).exists() for name in kept)
 
 
-def test_the_first_of_equals_is_the_best(tmp_path):
+def test_the_first_of_equals_that_the_checkpoints_of_the_run_vouch_for_is_the_best(tmp_path):
+    def full_disk():
+        raise UserError("cannot write the checkpoint")
+
     best = BestCheckpoint(str(tmp_path))
     assert best.num_since_best == 0 and list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="cannot write"):
+        best.add(10, 0.5, full_disk)
+    assert not (tmp_path / "best" / "evaluations.json").exists()
     scores = ((10, 0.5), (20, 0.7), (30, 0.7), (40, 0.6))
     assert [best.add(step, score, lambda: "saved") for step, score in scores] == ["saved", "saved", None, None]
     assert best.num_since_best == 2
-
-
-def test_only_what_the_checkpoints_of_the_run_vouch_for_counts(tmp_path):
-    best = BestCheckpoint(str(tmp_path))
-    for step, score in ((10, 0.5), (20, 0.7), (30, 0.6), (40, 0.5)):
-        best.add(step, score, lambda: "saved")
     CheckpointFolder(str(tmp_path), keep_max=5).save(30, {GLOBAL_STEP: np.int64(30)})
     best = BestCheckpoint(str(tmp_path))
     assert best.num_since_best == 1
     assert best.has(30) and not best.has(40)
     best.add(40, 0.8, lambda: "saved")
     history = json.loads((tmp_path / "best" / "evaluations.json").read_text())
-    assert history == [[10, 0.5], [20, 0.7], [30, 0.6], [40, 0.8]]
-
-
-def test_a_checkpoint_that_cannot_be_saved_is_not_called_the_best(tmp_path):
-    def full_disk():
-        raise UserError("cannot write the checkpoint")
-
-    best = BestCheckpoint(str(tmp_path))
-    with pytest.raises(UserError, match="cannot write"):
-        best.add(10, 0.5, full_disk)
-    assert not (tmp_path / "best" / "evaluations.json").exists()
-
-
-@pytest.mark.parametrize(
-    "history",
-    [
-        b"[[10, 0.",
-        b"[[10, NaN]]",
-        b'[["10", 0.5]]',
-        b"[[true, 0.5]]",
-        b"[[10, 0.5, 1]]",
-        b"7",
-        b"[" * 100_000,
-        b"\xff\xfe",
-    ],
-)
-def test_a_damaged_history_is_named(tmp_path, history):
-    (tmp_path / "best").mkdir()
-    (tmp_path / "best" / "evaluations.json").write_bytes(history)
-    with pytest.raises(UserError, match="evaluations.json is damaged .*; delete it") as caught:
-        BestCheckpoint(str(tmp_path))
-    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
+    assert history == [[10, 0.5], [20, 0.7], [30, 0.7], [40, 0.8]]
+    damaged = (b"[[10, 0.", b"[[10, NaN]]", b'[["10", 0.5]]', b"[[true, 0.5]]", b"[[10, 0.5, 1]]", b"7")
+    for content in (*damaged, b"[" * 100_000, b"\xff\xfe"):
+        (tmp_path / "best" / "evaluations.json").write_bytes(content)
+        with pytest.raises(UserError, match="evaluations.json is damaged .*; delete it") as caught:
+            BestCheckpoint(str(tmp_path))
+        assert len(str(caught.value).replace(str(tmp_path), "")) < 300
 
 
 def test_a_worker_that_does_not_write_leaves_what_a_killed_run_left_and_knows_what_the_chief_saves(tmp_path):

@@ -1,5 +1,6 @@
-"""Hugging Face weights: names, layout, files, and every possible defect. PyTorch is not needed."""
+"""Hugging Face weights: names, layout, files, and every possible defect; ALBERT's. PyTorch is not needed."""
 
+import dataclasses
 import json
 import re
 import struct
@@ -9,8 +10,12 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, write_file
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from tests.checkpoints.pytorch_files import pytorch_file, random_weights
 
@@ -19,6 +24,7 @@ CONFIG = BertConfig(
     vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=2, intermediate_size=I,
     max_position_embeddings=S, type_vocab_size=T,
 )  # fmt: skip
+ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 3})
 
 
 def header_of(text):
@@ -83,55 +89,44 @@ def test_old_names_and_buffers_are_understood(arrays, read):
     old["bert.embeddings.position_ids"] = np.arange(S)[None]
     old["fit_denses.0.weight"] = np.zeros([3, 4], np.float32)  # of TinyBERT
     assert_equal_arrays(read(old), arrays)
+    with pytest.raises(UserError, match=r"pooler\.dense\.bias occurs twice"):
+        read(arrays | {"pooler.dense.bias": arrays["bert.pooler.dense.bias"]})
 
 
-class TestTies:
-    """Output weights of the masked-LM head, which are the word embeddings."""
-
+def test_copies_of_tied_weights_are_dropped_and_stand_in_for_the_original(arrays, read):
     words, decoder = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
     bias, decoder_bias = "cls.predictions.bias", "cls.predictions.decoder.bias"
-
-    def test_copies_are_dropped_and_stand_in_for_the_original(self, arrays, read):
-        copies = {self.decoder: arrays[self.words], self.decoder_bias: arrays[self.bias]}
-        assert_equal_arrays(read(arrays | copies), arrays)
-        assert_equal_arrays(read(without(arrays, self.words, self.bias) | copies), arrays)
-        with pytest.raises(UserError, match=f"{self.decoder} differs from {self.words}, but they are one variable"):
-            read(arrays | {self.decoder: arrays[self.words] + 1})
+    copies = {decoder: arrays[words], decoder_bias: arrays[bias]}
+    assert_equal_arrays(read(arrays | copies), arrays)
+    assert_equal_arrays(read(without(arrays, words, bias) | copies), arrays)
+    with pytest.raises(UserError, match=f"{decoder} differs from {words}, but they are one variable"):
+        read(arrays | {decoder: arrays[words] + 1})
 
 
-class TestMissingPooler:
-    """Models for masked words, spans and tags, which have no pooler in `transformers`."""
-
-    def test_a_missing_pooler_is_newly_initialized_and_logged(self, arrays):
-        whole = from_hf(arrays, CONFIG, "folder")
-        kernel = whole.arrays["bert/pooler/dense/kernel"]
-        first, second = (from_hf(without(arrays, "bert.pooler"), CONFIG, "folder") for _ in range(2))
-        assert not whole.new and first.new == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-        words = from_hf(without(arrays, "bert.pooler", "cls.seq_relationship"), CONFIG, "folder")
-        assert words.new == words.idle == first.new and not first.idle
-        first, second = first.arrays, second.arrays
-        assert_equal_arrays(first, second)
-        assert 0 < np.abs(first["bert/pooler/dense/kernel"]).max() <= 2 * CONFIG.initializer_range
-        assert np.abs(kernel).max() > 2 * CONFIG.initializer_range
-        assert (first["bert/pooler/dense/bias"] == 0).all()
+def test_a_missing_pooler_is_newly_initialized(arrays):
+    """Models for masked words, spans and tags have no pooler in `transformers`."""
+    whole = from_hf(arrays, CONFIG, "folder")
+    first, second = (from_hf(without(arrays, "bert.pooler"), CONFIG, "folder") for _ in range(2))
+    assert not whole.new and first.new == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    words = from_hf(without(arrays, "bert.pooler", "cls.seq_relationship"), CONFIG, "folder")
+    assert words.new == words.idle == first.new and not first.idle
+    assert_equal_arrays(first.arrays, second.arrays)
+    largest, of_whole = (np.abs(each.arrays["bert/pooler/dense/kernel"]).max() for each in (first, whole))
+    assert 0 < largest <= 2 * CONFIG.initializer_range < of_whole
+    assert (first.arrays["bert/pooler/dense/bias"] == 0).all()
 
 
 class TestMisfits:
     """Arrays that do not belong to the model."""
 
-    @pytest.mark.parametrize("name", ["bert.encoder.layer.2.output.dense.weight", "my.bert.pooler.dense.weight"])
-    def test_an_unknown_tensor_is_named(self, arrays, name):
-        with pytest.raises(UserError, match=f"folder does not fit a BERT with num_hidden_layers=2: unknown: {name};"):
-            from_hf(arrays | {name: np.zeros([D], np.float32)}, CONFIG, "folder")
-
-    @pytest.mark.parametrize(
-        "name", ["bert.encoder.layer.1.attention.self.key.bias", "bert.pooler.dense.bias", "cls.predictions.bias"]
-    )
-    def test_a_missing_tensor_is_named(self, arrays, name):
-        with pytest.raises(UserError, match=f"folder does not fit .*: missing: {name}; is it complete"):
-            from_hf(without(arrays, name), CONFIG, "folder")
-
     def test_all_misfits_are_named_at_once(self, arrays):
+        for name in ("bert.encoder.layer.2.output.dense.weight", "my.bert.pooler.dense.weight"):
+            message = f"folder does not fit a BERT with num_hidden_layers=2: unknown: {name};"
+            with pytest.raises(UserError, match=message):
+                from_hf(arrays | {name: np.zeros([D], np.float32)}, CONFIG, "folder")
+        for name in ("bert.encoder.layer.1.attention.self.key.bias", "bert.pooler.dense.bias", "cls.predictions.bias"):
+            with pytest.raises(UserError, match=f"folder does not fit .*: missing: {name}; is it complete"):
+                from_hf(without(arrays, name), CONFIG, "folder")
         given = without(arrays, "bert.encoder.layer.0.output.dense.weight", "bert.encoder.layer.1.output.dense.weight")
         given |= {"a": np.zeros(1), "b": np.zeros(1), "bert.embeddings.LayerNorm.bias": np.zeros([D + 1])}
         message = (
@@ -141,36 +136,28 @@ class TestMisfits:
         with pytest.raises(UserError, match=re.escape(message)):
             from_hf(given, CONFIG, "folder")
 
-    @pytest.mark.parametrize(
-        ("name", "shape", "expected"),
-        [
+    def test_another_shape_is_refused_with_both(self, arrays):
+        for name, shape, expected in (
             ("bert.encoder.layer.0.intermediate.dense.weight", [D, I], r"\[4, 6\] there and \[6, 4\]"),
             ("cls.predictions.bias", [1, V], r"\[1, 11\] there and \[11\]"),
             ("cls.seq_relationship.weight", [3, D], r"\[3, 4\] there and \[2, 4\]"),
-        ],
-    )
-    def test_another_shape_is_refused_with_both(self, arrays, name, shape, expected):
-        with pytest.raises(UserError, match=f"other shapes: {name} is {expected} here; is it"):
-            from_hf(arrays | {name: np.zeros(shape, np.float32)}, CONFIG, "folder")
+        ):
+            with pytest.raises(UserError, match=f"other shapes: {name} is {expected} here; is it"):
+                from_hf(arrays | {name: np.zeros(shape, np.float32)}, CONFIG, "folder")
 
-    def test_weights_and_bias_have_as_many_classes(self, arrays):
+    def test_heads_that_no_class_has_together_and_other_checkpoints_are_refused(self, arrays):
         head = {"classifier.weight": np.zeros([3, D], np.float32), "classifier.bias": np.zeros([2], np.float32)}
         with pytest.raises(UserError, match=r"classifier\.bias is \[2\] there and \[3\] here"):
             from_hf(without(arrays, "cls") | head, CONFIG, "folder")
-
-    def test_checkpoints_are_checked_alike(self, arrays):
         ours = from_hf(arrays, CONFIG, "folder").arrays
+        head = {"output_weights": np.zeros([2, D], np.float32), "output_bias": np.zeros([2], np.float32)}
+        with pytest.raises(UserError, match="ckpt has a masked-LM head and a next-sentence head and a classifier; no"):
+            to_hf(ours | head, CONFIG, "ckpt")
         kernel = "bert/encoder/layer_0/intermediate/dense/kernel"
         with pytest.raises(UserError, match=rf"other shapes: {kernel} is \[6, 4\] there and \[4, 6\] here"):
             to_hf(ours | {kernel: ours[kernel].T}, CONFIG, "ckpt")
         with pytest.raises(UserError, match="unknown: bert/extra;"):
             to_hf(ours | {"bert/extra": ours[kernel]}, CONFIG, "ckpt")
-
-    def test_heads_that_no_class_has_together_are_refused(self, arrays):
-        ours = from_hf(arrays, CONFIG, "folder").arrays
-        head = {"output_weights": np.zeros([2, D], np.float32), "output_bias": np.zeros([2], np.float32)}
-        with pytest.raises(UserError, match="ckpt has a masked-LM head and a next-sentence head and a classifier; no"):
-            to_hf(ours | head, CONFIG, "ckpt")
 
 
 class TestFiles:
@@ -214,10 +201,6 @@ class TestFiles:
         with pytest.raises(UserError, match=message):
             read_folder(str(tmp_path), CONFIG)
 
-    def test_one_variable_under_two_names_is_refused(self, arrays, read):
-        with pytest.raises(UserError, match=r"pooler\.dense\.bias occurs twice"):
-            read(arrays | {"pooler.dense.bias": arrays["bert.pooler.dense.bias"]})
-
     def test_a_file_of_pytorch_is_read_where_there_are_no_safetensors(self, arrays, read, tmp_path):
         with pytest.raises(UserError, match=r"has no model\.safetensors, nor a pytorch_model\.bin"):
             read_folder(str(tmp_path), CONFIG)
@@ -235,13 +218,14 @@ class TestFiles:
             np.testing.assert_array_equal(found[name], array)
             np.testing.assert_array_equal(sharded[name], array)
 
-    @pytest.mark.parametrize("length", [5, 100, -1])
-    def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path, length):
+    def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path):
         read(arrays)
         path = tmp_path / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:length])
-        with pytest.raises(UserError, match=r"model\.safetensors is damaged, truncated or not a safetensors file"):
-            read_folder(str(tmp_path), CONFIG)
+        whole = path.read_bytes()
+        for length in (5, 100, -1):
+            path.write_bytes(whole[:length])
+            with pytest.raises(UserError, match=r"model\.safetensors is damaged, truncated or not a safetensors file"):
+                read_folder(str(tmp_path), CONFIG)
         path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n")
         with pytest.raises(UserError, match=r"model\.safetensors is only a Git LFS pointer; run git lfs"):
             read_folder(str(tmp_path), CONFIG)
@@ -273,3 +257,33 @@ class TestFiles:
         with safetensors.safe_open(tmp_path / "a.safetensors", "np") as file:
             assert file.metadata() == {"format": "pt"}
         assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_a_projection_between_equal_widths_cannot_be_converted():
+    equal = dataclasses.replace(ALBERT, embedding_size=D)
+    ours = {name: variable.numpy() for name, variable in BertEncoder(ALBERT).checkpoint_variables().items()}
+    theirs = to_hf(ours, ALBERT, "checkpoint").arrays
+    with pytest.raises(UserError, match="unknown: .*embedding_hidden_mapping_in.bias"):
+        from_hf({f"albert.{name}": array for name, array in theirs.items()}, equal, "folder")
+    with pytest.raises(UserError, match="embedding_size equals hidden_size"):
+        equal.to_hugging_face("AlbertModel", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "message"),
+    [
+        (ALBERT, CONFIG, "has ALBERT's shared layers, but the config is a BERT's; give the albert_config.json"),
+        (CONFIG, ALBERT, "has the layers of a BERT, .* is an ALBERT's .num_hidden_groups.; give the bert_config.json"),
+    ],
+    ids=["ALBERT's checkpoint", "BERT's checkpoint"],
+)
+def test_the_error_names_the_config_of_the_other_family(tmp_path, given, wanted, message):
+    prefix = BertEncoder(given).save_checkpoint(tmp_path / "given")
+    variables = BertEncoder(wanted).trainable_variables
+    with pytest.raises(UserError, match=message):
+        load(CheckpointReader(prefix), variables)
+    with pytest.raises(UserError, match=message):
+        BertEncoder.from_checkpoint(tmp_path / "given", bert_config=wanted)
+    reader = CheckpointReader(prefix)
+    with pytest.raises(UserError, match=message):
+        to_hf({name: reader.read(name) for name in reader.shapes}, wanted, prefix)

@@ -52,12 +52,10 @@ def vocabularies(tmp_path_factory):
     """Map vocabularies that are no lists of words to their files."""
     folder = tmp_path_factory.mktemp("vocabularies")
     options = {"albert": {}, "kobert": {"variant": "kobert"}, "deberta": {"variant": "deberta"}, "fairseq": FAIRSEQ}
-    albert, kobert, deberta, fairseq = (
-        open(write_model(folder / name, **of), "rb").read() for name, of in options.items()
-    )
-    files = {"albert": {"spiece.model": albert}, "xlm-roberta": {"sentencepiece.bpe.model": fairseq}}
-    files["deberta"] = {"spm.model": deberta}
-    processor = sentencepiece.SentencePieceProcessor(model_proto=kobert)
+    models = {name: open(write_model(folder / name, **of), "rb").read() for name, of in options.items()}
+    files = {"albert": {"spiece.model": models["albert"]}, "deberta": {"spm.model": models["deberta"]}}
+    files["xlm-roberta"] = {"sentencepiece.bpe.model": models["fairseq"]}
+    processor = sentencepiece.SentencePieceProcessor(model_proto=(kobert := models["kobert"]))
     pieces = "".join(f"{processor.id_to_piece(index)}\n" for index in range(len(processor)))
     files["kobert"] = {"spiece.model": kobert, KOBERT_FILE: kobert, "vocab.txt": pieces.encode()}
     files["roberta"] = {name: (BPE / name).read_bytes() for name in ("vocab.json", "merges.txt")}
@@ -185,11 +183,8 @@ _NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 @pytest.mark.endurance
 @pytest.mark.parametrize(
     ("name", "task"),
-    [
-        ("microsoft/deberta-v3-base", "tagging"), ("answerdotai/ModernBERT-base", "question answering"),
-        ("microsoft/deberta-v3-base", "question answering"), ("answerdotai/ModernBERT-base", "tagging"),
-    ],
-)  # fmt: skip
+    [("microsoft/deberta-v3-base", "tagging"), ("answerdotai/ModernBERT-base", "question answering")],
+)
 def test_tags_and_answers_are_learnt_from_a_folder(name, task, vocabularies, tmp_path):
     (tmp_path / "model").mkdir()
     publish(tmp_path / "model", name, vocabularies)

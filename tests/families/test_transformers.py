@@ -19,17 +19,13 @@ from official_bert.modeling.heads import ClassificationModel, MultipleChoiceMode
 from official_bert.modeling.pretraining import PretrainingModel, ReplacedTokenModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
+from tests.conftest import endurance
 
 pytestmark = pytest.mark.slow
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
 RATE = 0.02  # learning rate of gradient descent in `make.py`
 CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/expected.npz"))
-# By default, all heads of BERT and one of each other family; with `slow`, all.
-SOME = [
-    pytest.param(case, marks=[pytest.mark.slow] * (case.parent.name != "bert" and case.name != "ForMaskedLM"))
-    for case in CASES
-]
 HEADS = {
     "ForPreTraining": (PretrainingModel, {}),
     "ForMaskedLM": (PretrainingModel, {}),
@@ -86,14 +82,14 @@ def train_step(model, inputs, expected):
     return loss.numpy()
 
 
-@pytest.mark.parametrize("case", SOME, ids=str)
-def test_it_computes_what_transformers_computed(case):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_computes_what_transformers_computed_and_a_round_trip_gives_the_same_arrays(case):
     expected = dict(np.load(GOLDEN / case / "expected.npz"))
     model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
     encoder = getattr(model, "encoder", model)
     assert encoder.count_params() == encoder.config.num_parameters
+    check_round_trip(case, encoder.config)
     sequences = {name: array.reshape(-1, array.shape[-1]) for name, array in inputs.items()}
-    encoded, states = encoder(sequences), expected["hidden_states"]
     is_compared = sequences["input_mask"] >= 0
     if case.parent.name in ("deberta-v2", "modernbert"):  # there, padding attends to nothing
         is_compared = sequences["input_mask"] == 1
@@ -102,36 +98,22 @@ def test_it_computes_what_transformers_computed(case):
         right = right[..., is_compared, :] if (is_whole := right.shape[-3:-1] == is_compared.shape) else right
         np.testing.assert_allclose(np.asarray(found)[..., is_compared, :] if is_whole else found, right, atol=1e-5)
 
+    if model is not encoder:
+        for name, logits in scores(model, inputs).items():
+            if name in expected:
+                assert_close(logits, expected[name])
+        return
+    encoded = encoder(sequences)
     assert_close(encoded["embedding_output"], expected.get("embedding_output", np.array(encoded["embedding_output"])))
-    for found, right in zip(encoded["encoder_layers"], states, strict=True):
+    for found, right in zip(encoded["encoder_layers"], expected["hidden_states"], strict=True):
         assert_close(found, right)
     np.testing.assert_allclose(encoder.pool(sequences), encoded["pooled_output"], atol=1e-5)
     if "pooler_output" in expected:
         np.testing.assert_allclose(encoded["pooled_output"], expected["pooler_output"], atol=1e-5)
-    for name, logits in scores(model, inputs).items():
-        if name in expected:
-            assert_close(logits, expected[name])
 
 
-def marked(case):
-    """Return the case with its mark: by default one head of one family, with `endurance` all."""
-    is_first = (case.parent.name, case.name) == ("bert", "ForSequenceClassification")
-    return pytest.param(case, marks=[] if is_first else pytest.mark.endurance, id=str(case))
-
-
-@pytest.mark.parametrize("case", [marked(case) for case in CASES if case.name in {*HEADS} - {"ForPreTraining"}])
-def test_it_learns_as_in_transformers(case):
-    expected = dict(np.load(GOLDEN / case / "expected.npz"))
-    model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
-    losses = [train_step(model, inputs, expected) for _ in expected["losses"]]
-    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-3)
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("case", SOME, ids=str)
-def test_a_round_trip_gives_the_same_arrays(case):
+def check_round_trip(case, config):
     folder = str(GOLDEN / case)
-    config = BertConfig.from_json_file(f"{folder}/config.json")
     weights = to_hf(read_model(folder, config).arrays, config, "checkpoint")
     theirs = json.loads((GOLDEN / case / "config.json").read_text().replace("gelu_new", "gelu_pytorch_tanh"))  # equal
     ours = config.to_hugging_face(weights.architecture, weights.num_classes)
@@ -143,6 +125,18 @@ def test_a_round_trip_gives_the_same_arrays(case):
     assert sorted(arrays) == sorted(expected)
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+FIRST = pathlib.Path("bert", "ForSequenceClassification")
+OTHERS = [case for case in CASES if case.name in {*HEADS} - {"ForPreTraining"} and case != FIRST]
+
+
+@pytest.mark.parametrize("case", [FIRST, *endurance(*OTHERS)], ids=str)
+def test_it_learns_as_in_transformers(case):
+    expected = dict(np.load(GOLDEN / case / "expected.npz"))
+    model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
+    losses = [train_step(model, inputs, expected) for _ in expected["losses"]]
+    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-3)
 
 
 def test_released_debertas_have_tensors_that_no_class_has(tmp_path):
@@ -184,27 +178,11 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
-        (
-            "electra/Model",
-            {"embedding_size": 12},
-            r"an ELECTRA with num_hidden.*: unknown: electra\.embeddings_project\.",
-        ),
-        (
-            "electra/ForPreTraining",
-            {"embedding_size": 8},
-            r"missing: electra\.embeddings_project\.weight, electra.*_project\.bias; other",
-        ),
+        ("electra/Model", {"embedding_size": 12}, r"an ELECTRA with num_h.*: unknown: electra\.embeddings_project"),
+        ("electra/ForPreTraining", {"embedding_size": 8}, r"missing: electra\.embeddings_project\.weight, .*; other"),
         ("distilbert/Model", {"n_layers": 2}, r"missing: distilbert\.transformer\.layer\.1\.[^;]*, distil[^;]*; is it"),
-        (
-            "distilbert/Model",
-            {"dim": 15},
-            r"word_embed[^;]* is \[33, 12\] there and \[33, 15\] here, [^;]*layer\.0\.[^;]*; is it",
-        ),
-        (
-            "distilbert/Model",
-            {"model_type": "bert"},
-            "a BERT with num_hidden_layers=.*: missing: .*; unknown: .*transformer.layer.0",
-        ),
+        ("distilbert/Model", {"dim": 15}, r"word_embed[^;]* is \[33, 12\] there and \[33, 15\] here, [^;]*layer\.0\."),
+        ("distilbert/Model", {"model_type": "bert"}, "a BERT with num_h.*: missing: .*; unknown: .*transformer.lay"),
         ("distilbert/Model", {"activation": "silu"}, "activation is 'silu'; only gelu"),
         ("bert/Model", {"model_type": "electra"}, "an ELECTRA .*: missing: .*; unknown: .*pooler.dense.bias"),
     ],
@@ -224,13 +202,10 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     folder = GOLDEN / "electra" / "ForPreTraining"
     trained = read_model(str(folder), BertConfig.from_json_file(str(folder / "config.json"))).arrays
     arrays |= {name: array for name, array in trained.items() if name.startswith("discriminator_predictions/")}
-    released = {
-        name.replace("bert/encoder/embedding_hidden_mapping_in", "electra/embeddings_project").replace(
-            "bert/", "electra/"
-        ): array
-        for name, array in arrays.items()
-        if "pooler" not in name
-    }
+    renamed = (("bert/encoder/embedding_hidden_mapping_in", "electra/embeddings_project"), ("bert/", "electra/"))
+    released = {name: array for name, array in arrays.items() if "pooler" not in name}
+    for ours, theirs in renamed:
+        released = {name.replace(ours, theirs): array for name, array in released.items()}
     assert "discriminator_predictions/dense_1/kernel" in released
     generator = {"generator/encoder/layer_0/output/dense/bias": np.ones(4, np.float32)}
     generator["generator_predictions/output_bias"] = np.ones(33, np.float32)
@@ -247,8 +222,6 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     for name, variable in loaded.items():
         if "pooler" not in name:
             np.testing.assert_array_equal(variable.numpy(), arrays[name])
-    theirs = to_hf(
-        {canonical_name(name): array for name, array in (released | generator).items()}, config, "checkpoint"
-    )
-    assert theirs.architecture == "ElectraForPreTraining"
-    assert len(theirs.arrays) == len(released)
+    canonical = {canonical_name(name): array for name, array in (released | generator).items()}
+    written = to_hf(canonical, config, "checkpoint")
+    assert (written.architecture, len(written.arrays)) == ("ElectraForPreTraining", len(released))

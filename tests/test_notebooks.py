@@ -111,19 +111,9 @@ def output(tmp_path_factory):
     return tmp_path_factory.mktemp("output")
 
 
-@pytest.fixture
-def forked_kernel(tmp_path, monkeypatch, forked_python, forked_children):
-    """Let a notebook and its commands run in forked children of a process that has TensorFlow imported."""
-    kernel = {"argv": [str(forked_python), "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
-    (tmp_path / "kernels" / "python3").mkdir(parents=True)
-    (tmp_path / "kernels" / "python3" / "kernel.json").write_text(json.dumps({**kernel, "display_name": "Python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-
-
 @pytest.mark.endurance
 @notebooks
-def test_a_notebook_runs_and_prints_what_is_stored(name, output, forked_kernel):
+def test_a_notebook_runs_and_prints_what_is_stored(name, output):
     for package in ("nbclient", "ipykernel", "matplotlib", "uvicorn"):
         pytest.importorskip(package, reason=f'needs {package}, of the extras "notebooks" and "serve"')
     executed = loaded(ROOT / "tools" / "run_notebooks.py").execute(FOLDER / name, output)

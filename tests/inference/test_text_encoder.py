@@ -17,7 +17,6 @@ from official_bert.metrics.retrieval import Bm25Weights
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
-from official_bert.training.tensorflow_devices import mirrored_strategy
 
 pytestmark = pytest.mark.slow
 
@@ -44,18 +43,16 @@ def alone(plain, tokenizer, text, max_seq_length=64):
     return np.stack([np.array(outputs[layer])[0] for layer in LAYERS], axis=1)
 
 
-def extracted(encoder, tokenizer, texts=TEXTS, *, batch_size=3, strategy=None, fixed_shape=None, **settings):
+def extracted(encoder, tokenizer, texts=TEXTS, *, strategy=None, fixed_shape=None, **settings):
     settings = VectorSettings(LAYERS, **{"max_seq_length": 64, **settings})
-    extractor = TextEncoder(
-        encoder, tokenizer, settings, batch_size=batch_size, strategy=strategy, fixed_shape=fixed_shape
-    )
+    extractor = TextEncoder(encoder, tokenizer, settings, batch_size=3, strategy=strategy, fixed_shape=fixed_shape)
     return list(extractor.features(texts))
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(("most_numbers", "num_batches"), [(1 << 26, 2), (1, len(TEXTS))])
+@pytest.mark.parametrize(("most_numbers", "length", "num_batches"), [(1 << 26, 64, 2), (1, 6, len(TEXTS))])
 def test_vectors_are_those_of_each_text_alone_in_order(
-    plain, unpadded, tokenizer, monkeypatch, most_numbers, num_batches
+    plain, unpadded, tokenizer, monkeypatch, most_numbers, length, num_batches
 ):
     real, sizes = SequenceFunction._stacked, []
 
@@ -65,33 +62,23 @@ def test_vectors_are_those_of_each_text_alone_in_order(
 
     monkeypatch.setattr(SequenceFunction, "_stacked", spied)
     monkeypatch.setattr(bert_config, "_MOST_NUMBERS", most_numbers)
-    features = extracted(unpadded, tokenizer)
+    features = extracted(unpadded, tokenizer, max_seq_length=length)
     assert len(sizes) == num_batches and sum(sizes) == len(TEXTS)
     assert [text.index for text in features] == list(range(len(TEXTS)))
     for text, found in zip(TEXTS, features, strict=True):
-        assert found.input_ids == tokenizer([tuple(text)])["input_ids"][0].tolist()
-        np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
+        assert found.input_ids == tokenizer([tuple(text)], max_seq_length=length)["input_ids"][0].tolist()
+        np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, length), atol=1e-5)
 
 
 @pytest.mark.endurance
-def test_poolings_without_special_tokens(plain, unpadded, tokenizer):
-    for pooling, pool in (("mean_no_special", np.mean), ("max_no_special", np.max)):
-        for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
-            vectors = alone(plain, tokenizer, text)
-            is_word = [piece not in (tokenizer.cls_id, tokenizer.sep_id) for piece in found.input_ids]
-            wanted = pool(vectors[is_word], axis=0) if any(is_word) else np.zeros_like(vectors[0])
-            np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
-
-
-@pytest.mark.endurance
-def test_several_poolings_are_concatenated(unpadded, tokenizer):
-    names = ("cls", "max_no_special", "mean")
-    for windows in (False, True):
-        settings = {"max_seq_length": 12, "use_windows": windows}
-        together = extracted(unpadded, tokenizer, TEXTS[:6], pooling=names, **settings)
-        alone = [extracted(unpadded, tokenizer, TEXTS[:6], pooling=name, **settings) for name in names]
-        for found, *parts in zip(together, *alone, strict=True):
-            np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
+def test_poolings_are_concatenated_and_may_leave_special_tokens_out(plain, unpadded, tokenizer):
+    features = extracted(unpadded, tokenizer, pooling=("cls", "mean_no_special", "max_no_special", "mean"))
+    for text, found in zip(TEXTS, features, strict=True):
+        vectors = alone(plain, tokenizer, text)
+        words = vectors[[piece not in (tokenizer.cls_id, tokenizer.sep_id) for piece in found.input_ids]]
+        words = words if len(words) else np.zeros_like(vectors[:1])
+        wanted = [vectors[0], words.mean(axis=0), words.max(axis=0), vectors.mean(axis=0)]
+        np.testing.assert_allclose(found.vectors, np.concatenate(wanted), atol=1e-5)
 
 
 def test_four_layers_are_summed_or_concatenated(tokenizer, one_layer_config_file):
@@ -128,15 +115,10 @@ def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenize
 
 
 @pytest.mark.endurance
-def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokenizer):
-    for text, found in zip(TEXTS, extracted(unpadded, tokenizer, max_seq_length=6), strict=True):
-        np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)
-
-
-@pytest.mark.endurance
 def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
     text = TEXTS[6]  # 28 words, at least as many wordpieces
-    (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)
+    found, short = extracted(unpadded, tokenizer, [text, TEXTS[2]], max_seq_length=12, use_windows=True)
+    np.testing.assert_allclose(short.vectors, alone(plain, tokenizer, TEXTS[2]), atol=1e-5)
     ids = tokenizer.encode(text.text_a)
     assert found.input_ids == [tokenizer.cls_id, *ids, tokenizer.sep_id]
     total, count, windows = np.zeros(found.vectors.shape), np.zeros(len(found.input_ids)), []
@@ -151,14 +133,12 @@ def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
         windows.append(vectors)
     assert len(windows) > 2
     np.testing.assert_allclose(found.vectors, total / count[:, None, None], atol=1e-5)
-    for pooling, over_pieces, over_windows in (
-        ("mean", np.mean, np.mean),
-        ("max", np.max, np.max),
-        ("max_no_special", lambda vectors, axis: np.max(vectors[1:-1], axis=axis), np.max),
-    ):
-        (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True, pooling=pooling)
-        wanted = over_windows([over_pieces(vectors, axis=0) for vectors in windows], axis=0)
-        np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+    pooling = ("mean", "max", "max_no_special")
+    (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True, pooling=pooling)
+    wanted = [np.mean([vectors.mean(axis=0) for vectors in windows], axis=0)]
+    for some in (slice(None), slice(1, -1)):
+        wanted.append(np.max([vectors[some].max(axis=0) for vectors in windows], axis=0))
+    np.testing.assert_allclose(found.vectors, np.concatenate(wanted), atol=1e-5)
 
 
 def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
@@ -168,14 +148,6 @@ def test_each_window_of_a_pair_contains_the_shorter_text(unpadded, tokenizer):
     assert found.input_ids == [tokenizer.cls_id, *first, tokenizer.sep_id, *second, tokenizer.sep_id]
     assert np.isfinite(found.vectors).all()
     assert found.vectors.shape == (len(found.input_ids), 3, 32)
-
-
-@pytest.mark.endurance
-def test_windows_do_not_change_short_texts(unpadded, tokenizer):
-    for found, other in zip(
-        extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True
-    ):
-        np.testing.assert_array_equal(found.vectors, other.vectors)
 
 
 def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
@@ -200,22 +172,22 @@ def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text
 
 
-def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokenizer, model_dir):
-    expected = extracted(unpadded, tokenizer)
-    strategy = mirrored_strategy("CPU", 2)
-    with strategy.scope():
+def test_several_devices_and_fixed_shapes_give_the_same(plain, tokenizer, two_devices, model_dir):
+    texts = TEXTS[:4]
+    with two_devices.scope():
         mirrored = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout=UnpaddedLayout)
-    for found in (extracted(mirrored, tokenizer, strategy=strategy), extracted(plain, tokenizer, fixed_shape=(4, 64))):
-        for text, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)
+    for encoder, options in ((mirrored, {"strategy": two_devices}), (plain, {"fixed_shape": (3, 64)})):
+        for text, found in zip(texts, extracted(encoder, tokenizer, texts, **options), strict=True):
+            np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
 
 
 def test_the_head_of_a_run_may_pool_other_layers(unpadded, tokenizer):
     settings = VectorSettings(pooling="model", max_seq_length=64)
     model = SentenceModel(unpadded, poolings=("second_to_last", "cls"))
     head = types.SimpleNamespace(model=model, prompts=NO_PROMPTS, is_default=True)
-    found = TextEncoder(unpadded, tokenizer, settings, head=head).features(TEXTS)
-    for text, features in zip(TEXTS, found, strict=True):
+    texts = TEXTS[:2]
+    found = TextEncoder(unpadded, tokenizer, settings, head=head).features(texts)
+    for text, features in zip(texts, found, strict=True):
         expected = model(tokenizer([tuple(text)], max_seq_length=64))
         np.testing.assert_allclose(features.vectors, expected, atol=1e-5)
     long = TextOrPair("the town of the river " * 10)

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from official_bert.commands import mine_hard_negatives
 from official_bert.inference import sentence_index
 from official_bert.inference.sentence_index import NeighbourGraph, neighbour_graph
 from official_bert.metrics.retrieval import nearest, normalized
 from official_bert.support.errors import UserError
-from tests.conftest import assert_refused, run_config, run_here
+from tests.conftest import assert_refused, run_here
 
 
 def test_a_missing_package_or_folder_is_reported(one_layer_model, corpus_file, tmp_path, monkeypatch):
@@ -80,21 +79,14 @@ def test_a_graph_is_reused_unless_damaged_or_built_from_other_vectors(vectors, t
 
 @pytest.mark.slow
 def test_commands_give_the_same_results_with_a_graph(vectors, one_layer_model, tmp_path, capsys):
-    (tmp_path / "texts.txt").write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
-    model = {**one_layer_model, "max_seq_length": 24, "index_dir": str(tmp_path / "index")}
-    outputs = []
-    for approximate in (False, True, True):
-        flags = {**model, "candidates_file": str(tmp_path / "texts.txt"), "approximate": approximate}
-        run_here("sentence_similarity", **flags, query="a town", output_format="jsonl")
-        outputs.append(json.loads(capsys.readouterr().out))
-    assert outputs[0] == outputs[1] == outputs[2] and (tmp_path / "index" / "graph.faiss").exists()
-    (tmp_path / "pairs.tsv").write_text("anchor\tpositive\nthe crates\tthe town\n")
+    corpus, pairs, mined = (tmp_path / name for name in ("texts.txt", "pairs.tsv", "mined.tsv"))
+    corpus.write_text("the harbour woke\nthe town\nMarta counted the crates\nthe town\n")
+    pairs.write_text("anchor\tpositive\nthe crates\tthe town\n")
+    mining = {"pairs_file": pairs, "corpus_file": corpus, "output_file": mined, "num_negatives": 2}
     found = []
     for approximate in (False, True):
-        flags = {**model, "pairs_file": str(tmp_path / "pairs.tsv"), "corpus_file": str(tmp_path / "texts.txt")}
-        config = mine_hard_negatives.MiningConfig(
-            **flags, output_file=str(tmp_path / "out.tsv"), num_negatives=2, approximate=approximate
-        )
-        run_config(mine_hard_negatives, config)
-        found.append((tmp_path / "out.tsv").read_text())
-    assert found[0] == found[1]
+        flags = {**one_layer_model, "max_seq_length": 8, "index_dir": tmp_path / "index", "approximate": approximate}
+        run_here("sentence_similarity", **flags, candidates_file=corpus, query="a town", output_format="jsonl")
+        run_here("mine_hard_negatives", **flags, **mining)
+        found.append((json.loads(capsys.readouterr().out), mined.read_text()))
+    assert found[0] == found[1] and (tmp_path / "index" / "graph.faiss").exists()

@@ -30,6 +30,11 @@ def read(files_of_model, bert_config, tokenizer):
 
 
 @pytest.fixture(scope="module")
+def view(read):
+    return read(*PAIR)
+
+
+@pytest.fixture(scope="module")
 def model(files_of_model, bert_config):
     model = PretrainingModel(BertEncoder(bert_config))
     load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)
@@ -41,18 +46,14 @@ def inputs_of(view, tokenizer):
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.array([view.segment_ids])}
 
 
-@pytest.mark.parametrize("texts", [("The harbour woke before the town did.",), PAIR])
-def test_attention_is_the_encoders_own(read, model, tokenizer, texts):
-    view = read(*texts)
+def test_attention_is_the_encoders_own(view, model, tokenizer):
     expected = model.encoder(**inputs_of(view, tokenizer))["attention_probabilities"]
     assert view.attention.dtype == np.float32
-    assert view.attention.shape == (3, 4, len(view.tokens), len(view.tokens))
     np.testing.assert_array_equal(view.attention, np.stack([np.asarray(layer)[0] for layer in expected]))
     np.testing.assert_allclose(view.attention.sum(axis=-1), 1, atol=1e-5)
 
 
-def test_wordpieces_and_words_are_those_of_the_texts(read, tokenizer):
-    view = read(*PAIR)
+def test_wordpieces_and_words_are_those_of_the_texts(view, tokenizer):
     question = PAIR[0].split("[MASK]")
     first = [*tokenizer.tokenize(question[0]), "[MASK]", *tokenizer.tokenize(question[1])]
     second = tokenizer.tokenize(PAIR[1])
@@ -72,49 +73,40 @@ def test_a_word_that_looks_like_a_continuation_is_a_word(files_of_model, bert_co
     assert view.tokens[1:5] == view.words[1:5] == ["the", "##s", "[MASK]", "town"]
 
 
-def test_each_position_is_predicted_when_it_alone_is_masked(read, model, tokenizer):
-    view = read(*PAIR)
-    for position, token in enumerate(view.tokens):
-        if token in ("[CLS]", "[SEP]"):
-            assert view.predictions[position] is None
-            continue
-        inputs = inputs_of(view, tokenizer)
-        inputs["input_ids"][0, position] = tokenizer.mask_id
-        logits = model({**inputs, "masked_lm_positions": np.array([[position]])})["masked_lm_logits"]
-        probabilities = np.asarray(ops.softmax(logits))[0, 0]
+def test_each_position_is_predicted_when_it_alone_is_masked(view, model, tokenizer):
+    is_word = [token not in ("[CLS]", "[SEP]") for token in view.tokens]
+    assert [guesses is not None for guesses in view.predictions] == is_word
+    positions = np.flatnonzero(is_word)
+    inputs = {name: np.tile(ids, (len(positions), 1)) for name, ids in inputs_of(view, tokenizer).items()}
+    inputs["input_ids"][np.arange(len(positions)), positions] = tokenizer.mask_id
+    logits = model({**inputs, "masked_lm_positions": positions[:, None]})["masked_lm_logits"]
+    for position, probabilities in zip(positions, np.asarray(ops.softmax(logits))[:, 0], strict=True):
         best = np.argsort(-probabilities)[:3]
         assert [guess.word for guess in view.predictions[position]] == tokenizer.convert_ids_to_tokens(best.tolist())
         found = [guess.probability for guess in view.predictions[position]]
         assert found == pytest.approx(probabilities[best].tolist(), abs=TOLERANCE)
 
 
-def test_more_positions_than_a_batch_of_masks(read):
-    view = read("the " * 40)
-    assert all(len(guesses) == 3 for guesses in view.predictions[1:-1])
-
-
 def test_long_texts_are_truncated_with_a_note(read, caplog):
     view = read("the " * 100, "the town " * 30, max_seq_length=128)
     assert len(view.tokens) == 64 == len(view.word_indices)
+    assert sum(len(guesses or ()) for guesses in view.predictions) == 3 * 61  # more than a batch of masks
     assert view.tokens.index("[SEP]") == 32  # the longer text was truncated more
-    message = (
-        "The text was truncated from 163 to 64 wordpieces, including [CLS] and [SEP]: max_seq_length is 128, and the "
-        "model has 64 positions."
-    )
-    assert view.notes == [message]
+    (message,) = view.notes
+    assert message.startswith("The text was truncated from 163 to 64 wordpieces, including [CLS] and [SEP]: max_seq_le")
     assert message in caplog.text
     assert len(read("the town woke", max_seq_length=4).tokens) == 4
     assert read("the " * 62).notes == []
 
 
-def test_a_checkpoint_without_the_head_predicts_nothing(files_of_model, bert_config, tokenizer, read, tmp_path):
+def test_a_checkpoint_without_the_head_predicts_nothing(files_of_model, bert_config, tokenizer, view, tmp_path):
     reader = CheckpointReader(files_of_model["init_checkpoint"])
     arrays = {name: reader.read(name) for name in reader.shapes if name.startswith("bert/")}
     write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
-    view = AttentionReader(bert_config, tokenizer, str(tmp_path / "encoder.ckpt"))(*PAIR)
-    assert view.predictions is None
-    assert view.notes == ["The checkpoint has no masked-LM head, so no words are predicted."]
-    np.testing.assert_array_equal(view.attention, read(*PAIR).attention)
+    found = AttentionReader(bert_config, tokenizer, str(tmp_path / "encoder.ckpt"))(*PAIR)
+    assert found.predictions is None
+    assert found.notes == ["The checkpoint has no masked-LM head, so no words are predicted."]
+    np.testing.assert_array_equal(found.attention, view.attention)
 
 
 def test_texts_without_wordpieces_are_refused(read):

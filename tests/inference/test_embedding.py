@@ -8,7 +8,6 @@ import pytest
 from official_bert.config.poolings import EMBED, poolings_of
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pooling import mean_over_positions
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 
@@ -33,25 +32,18 @@ def predictor(folder):
 @pytest.mark.endurance
 def test_vectors_are_those_of_each_text_alone(folder, predictor):
     encoder, tokenizer = BertEncoder.from_checkpoint(folder), FullTokenizer.from_folder(folder)
-    outputs = []
-    for text in TEXTS:
-        batch = tokenizer([text], max_seq_length=encoder.max_length)
-        outputs.append({**encoder(batch), "input_mask": batch["input_mask"]})
 
-    def mean(layer, output):
-        return np.array(mean_over_positions(layer, output["input_mask"]))[0]
+    def vectors_of(text):
+        outputs = encoder(tokenizer([text], max_seq_length=encoder.max_length))
+        before, last = (np.array(layer)[0] for layer in outputs["encoder_layers"][-2:])
+        of_last = {"mean": last.mean(axis=0), "cls": last[0], "max": last.max(axis=0)}
+        return of_last | {"pooler": np.array(outputs["pooled_output"])[0], "second_to_last": before.mean(axis=0)}
 
-    expected = {
-        "mean": lambda output: mean(output["sequence_output"], output),
-        "cls": lambda output: np.array(output["sequence_output"])[0, 0],
-        "max": lambda output: np.array(output["sequence_output"])[0][output["input_mask"][0] > 0].max(axis=0),
-        "pooler": lambda output: np.array(output["pooled_output"])[0],
-        "second_to_last": lambda output: mean(output["encoder_layers"][-2], output),
-    }
-    for pooling, pooled in expected.items():
+    expected = [*map(vectors_of, TEXTS)]
+    for pooling in expected[0]:
         vectors = predictor.embed(TEXTS, pooling=pooling, batch_size=2)
         assert vectors.dtype == np.float32
-        np.testing.assert_allclose(vectors, [pooled(output) for output in outputs], atol=1e-5)
+        np.testing.assert_allclose(vectors, [of_text[pooling] for of_text in expected], atol=1e-5)
 
 
 def test_one_text_gives_one_vector_and_an_empty_list_none(predictor):
@@ -59,34 +51,30 @@ def test_one_text_gives_one_vector_and_an_empty_list_none(predictor):
     width = len(predictor.embed("the town"))
     assert predictor.embed(("the town", "woke")).shape == (width,)
     assert predictor.embed([]).shape == (0, width)
-
-
-def test_long_texts_are_truncated(predictor):
     short = predictor.embed("a a a", max_seq_length=5)
-    np.testing.assert_allclose(predictor.embed("a " * 50, max_seq_length=5), short, atol=1e-6)
-    with pytest.raises(UserError, match="max_seq_length=65 exceeds the 64 positions of the model"):
-        predictor.embed("a", max_seq_length=65)
+    np.testing.assert_allclose(predictor.embed("a " * 50, max_seq_length=5), short, atol=1e-6)  # long texts are cut
 
 
 def test_invalid_arguments_are_errors(predictor):
     with pytest.raises(UserError, match=f"pooling='sum' is unknown; choose one of {', '.join(poolings_of(EMBED))}"):
         predictor.embed("a", pooling="sum")
+    with pytest.raises(UserError, match="max_seq_length=65 exceeds the 64 positions of the model"):
+        predictor.embed("a", max_seq_length=65)
     with pytest.raises(UserError, match="an encoder without a task.* call embed"):
         predictor("a")
     with pytest.raises(UserError, match="is not a text; give a string"):
         predictor.embed(7)
 
 
-@pytest.mark.parametrize("gives_vocabulary", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_text_settings_may_be_given(folder, predictor, vocab_file, gives_vocabulary):
-    given = {"basic_tokenize": False, **({"vocab_file": vocab_file} if gives_vocabulary else {})}
-    presplit = Predictor(folder, **given)
+def test_text_settings_may_be_given(folder, predictor, vocab_file):
+    presplit = Predictor(folder, basic_tokenize=False, vocab_file=vocab_file)
     lowercased, capital, unknown, punctuated = presplit.embed(["the town", "The town", "[UNK] town", "the [UNK]"])
     np.testing.assert_allclose(lowercased, predictor.embed("THE town"), atol=1e-5)
     np.testing.assert_allclose(capital, unknown, atol=1e-5)
     np.testing.assert_allclose(punctuated, presplit.embed("the \u2603"), atol=1e-5)
-    with pytest.raises(UserError, match="basic_tokenize=false takes words as they are"):
-        Predictor(folder, do_lower_case=True, **given)
+    for given in ({}, {"vocab_file": vocab_file}):
+        with pytest.raises(UserError, match="basic_tokenize=false takes words as they are"):
+            Predictor(folder, basic_tokenize=False, do_lower_case=True, **given)
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 POOLED = "pooled_output"
-PAIR_NAMES = ["question", "context"]
 
 
 @pytest.fixture(scope="module")
@@ -67,44 +66,38 @@ def one_score(encoder):
 
 
 @pytest.mark.parametrize(
-    ("make", "is_pair", "padding"),
-    [(two_heads, False, "longest"), *endurance((one_score, True, "max_length"))],
+    ("make", "text_names", "padding", "labels"),
+    [
+        (two_heads, ["text"], "longest", {"mood": ["sad", "bored", "glad"]}),
+        *endurance((one_score, ["question", "context"], "max_length", {"score": ["points"]})),
+    ],
 )
-def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, vocab_file, tmp_path):
+def test_texts_get_the_outputs_of_the_model(make, text_names, padding, labels, encoder, vocab_file, tmp_path):
     model = make(encoder)
     model.compile("adam", loss="mse")
     tokenize = DatasetTokenizer(FullTokenizer(vocab_file), max_seq_length=12, padding=padding)
-    texts = list(zip(AWKWARD_TEXTS, AWKWARD_TEXTS[::-1], strict=True)) if is_pair else AWKWARD_TEXTS
-    ids = tokenize(*map(tf.constant, zip(*texts, strict=True))) if is_pair else tokenize(tf.constant(texts))
-    outputs = model({name: ids[name] for name in NAMES[: len(model.inputs)]})
-    expected = outputs if isinstance(outputs, dict) else {"score": outputs}
-    names = {"text_names": PAIR_NAMES} if is_pair else {}
-
-    names["labels"] = ["points"] if is_pair else {"mood": ["sad", "bored", "glad"]}
-
-    def check(rows):
-        for name, values in expected.items():
-            of_rows = [[*row[name].values()] if isinstance(row[name], dict) else row[name] for row in rows]
-            np.testing.assert_allclose(of_rows, values, atol=TOLERANCE)
-        assert set(rows[0]) == set(expected)
-        assert [*rows[0]["score" if is_pair else "mood"]] == (["points"] if is_pair else ["sad", "bored", "glad"])
-
-    folder = save_model(tmp_path / "own", model, tokenize, **names)
-    exported = export(model, tmp_path / "serving", tokenizer=tokenize, **names) if is_pair else export(folder, tmp_path)
-    predict = Predictor(f"{folder}/model.keras" if is_pair else folder)
-    check(predict(texts))
-    if is_pair:
-        check(Predictor(exported)(texts))
-    else:
+    columns = [AWKWARD_TEXTS, AWKWARD_TEXTS[::-1]][: len(text_names)]
+    texts = list(zip(*columns, strict=True)) if len(columns) > 1 else AWKWARD_TEXTS
+    ids = tokenize(*map(tf.constant, columns))
+    expected = model({name: ids[name] for name in NAMES[: len(model.inputs)]})
+    expected = expected if isinstance(expected, dict) else {"score": expected}
+    folder = save_model(tmp_path / "own", model, tokenize, text_names=text_names, labels=labels)
+    predict = Predictor(f"{folder}/model.keras")
+    rows = predict(texts)
+    assert set(rows[0]) == set(expected)
+    for name, values in expected.items():
+        of_rows = [[*row[name].values()] if name in labels else row[name] for row in rows]
+        np.testing.assert_allclose(of_rows, values, atol=TOLERANCE)
+    assert {name: [*rows[0][name]] for name in labels} == labels
+    if len(columns) == 1:
         text_file, found = tmp_path / "texts.txt", tmp_path / "found.tsv"
         text_file.write_text("the town\n")
-        run_here("predict", model_dir=folder, input_file=str(text_file), output_file=str(found))
+        run_here("predict", model_dir=folder, input_file=text_file, output_file=found)
         header, row = (line.split("\t") for line in found.read_text().splitlines())
         assert header == ["mood_sad", "mood_bored", "mood_glad", "vector"] and len(row) == 4
         np.testing.assert_allclose([*map(float, row[:3])], [*predict("the town")["mood"].values()], atol=1e-3)
-    columns = dict(zip(PAIR_NAMES, zip(*texts, strict=True), strict=True)) if is_pair else {"text": texts}
-    signatures = tf.saved_model.load(exported).signatures
-    of_text = signatures["text"](**{name: tf.constant(column) for name, column in columns.items()})
+    signatures = tf.saved_model.load(export(folder, tmp_path / "serving")).signatures
+    of_text = signatures["text"](**dict(zip(text_names, map(tf.constant, columns), strict=True)))
     of_ids = signatures["serving_default"](**ids)
     for name, values in expected.items():
         np.testing.assert_allclose(of_text[name], values, atol=TOLERANCE)
@@ -114,7 +107,7 @@ def test_texts_get_the_outputs_of_the_model(make, is_pair, padding, encoder, voc
 @pytest.fixture(scope="module")
 def saved(encoder, tokenize, tmp_path_factory):
     """The folder of a saved model; tests that change it copy it."""
-    return save_model(tmp_path_factory.mktemp("saved") / "own", one_score(encoder), tokenize)
+    return save_model(tmp_path_factory.mktemp("saved") / "own", one_score(encoder), tokenize, labels=["points"])
 
 
 class Subclassed(keras.Model):
@@ -196,30 +189,10 @@ def test_hostile_files_are_one_line_before_anything_is_allocated(change, options
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("text_names", 5, "text_names is 5; it must be a list"),
-        ("text_names", [["a"]], r"text_names\[0\] is \['a'\]; it must be text"),
-        ("padding", None, "padding is None; it must be text"),
-        ("do_lower_case", "no", "do_lower_case is 'no'; it must be true or false"),
-    ],
-)
-def test_a_description_of_other_types_is_one_line(name, value, message, saved, tmp_path):
-    folder = shutil.copytree(saved, tmp_path / "own")
-    path = pathlib.Path(folder, DESCRIPTION_FILE)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    with pytest.raises(UserError, match=f"{DESCRIPTION_FILE}: {message}"):
-        Predictor(folder)
-
-
 def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tmp_path):
     model = one_score(encoder)
     for changes, message in (
-        (
-            {"labels": ["a", "b"]},
-            r"labels=\['a', 'b'\]: the output .* has the shape .*; give a distinct name for each column",
-        ),
+        ({"labels": ["a", "b"]}, r"labels=\['a', 'b'\]: the output .* has the shape .*; give a distinct name for each"),
         ({"labels": {"mood": ["a"]}}, "labels: the model has no output 'mood', only"),
         ({"tokenizer": FullTokenizer(vocab_file)}, "give the DatasetTokenizer"),
         ({"model": Subclassed(encoder)}, "and functional models, not Subclassed"),
@@ -238,3 +211,7 @@ def test_what_cannot_be_saved_or_read_is_named(encoder, tokenize, vocab_file, tm
         Predictor(folder, vocab_file=vocab_file)
     with pytest.raises(UserError, match="has its own tokenizer and labels; leave out tok"):
         export(folder, tmp_path / "out", tokenizer=tokenize)
+    description = pathlib.Path(folder, DESCRIPTION_FILE)
+    description.write_text(json.dumps(json.loads(description.read_text()) | {"do_lower_case": "no"}))
+    with pytest.raises(UserError, match=f"{DESCRIPTION_FILE}: do_lower_case is 'no'; it must be true or false"):
+        Predictor(folder)

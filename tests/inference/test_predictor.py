@@ -20,11 +20,8 @@ from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
 def test_predictions_from_python(reviews, version, monkeypatch):
     pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
     expected = predicted(reviews["output_dir"])
-    predictors = [Predictor(path) for path in (version, reviews["export_dir"], reviews["output_dir"])]
-    for predict in predictors:
-        long, short = predict(
-            [("the town " * number, "") for number in (150_000, 40)]
-        )  # of both, 32 positions are read
+    for predict in map(Predictor, (version, reviews["output_dir"])):
+        long, short = predict([("the town " * number, "") for number in (150_000, 40)])  # 32 positions of each are read
         assert long.probability == pytest.approx(short.probability, abs=TOLERANCE)
         result = predict(pairs * 4)
         assert len(result) == 4 * len(pairs)  # more than one batch
@@ -33,7 +30,7 @@ def test_predictions_from_python(reviews, version, monkeypatch):
             assert found.probability == pytest.approx(row.max(), abs=TOLERANCE)
             assert [found.probabilities[label] for label in sorted(LABELS)] == pytest.approx(row, abs=TOLERANCE)
             assert list(found.probabilities) == sorted(found.probabilities, key=found.probabilities.get, reverse=True)
-    predict = Predictor(pathlib.Path(version))
+    predict = Predictor(pathlib.Path(reviews["export_dir"]))
     assert predict(pairs[0]) == predict([pairs[0]])[0]
     assert predict([]) == []
     assert predict(("lone \ud800 surrogate", "")) == predict(("lone  surrogate", ""))
@@ -99,24 +96,24 @@ def test_damaged_exports_without_checksums_are_named(version, tmp_path):
 
 
 def test_folders_that_hold_no_model(reviews, tmp_path):
-    with pytest.raises(UserError, match="there is no folder .*absent"):
-        Predictor(str(tmp_path / "absent"))
-    with pytest.raises(UserError, match="contains neither an exported model nor the run_config.json of a run"):
-        Predictor(str(tmp_path))
-    shutil.copy(os.path.join(reviews["output_dir"], "run_config.json"), tmp_path)
-    with pytest.raises(UserError, match="there is no checkpoint in"):
-        Predictor(str(tmp_path))
-    (tmp_path / "run_config.json").write_text('{"task": "rhymes", "flags": {}}')
-    with pytest.raises(UserError, match="unknown task 'rhymes'; a newer version of official-bert has it"):
-        Predictor(str(tmp_path))
-    with pytest.raises(UserError, match="there is no checkpoint in .*best; train with eval_steps first"):
-        Predictor(reviews["output_dir"], use_best_checkpoint=True)
-    with pytest.raises(UserError, match="cannot read the vocabulary .*moved.txt|moved.txt"):
-        Predictor(reviews["output_dir"], vocab_file="moved.txt")
-    with pytest.raises(UserError, match="is an export, which has all its files; leave out 'vocab_file', 'use_best"):
-        Predictor(reviews["export_dir"], vocab_file="vocab.txt", use_best_checkpoint=True)
-    with pytest.raises(UserError, match="top_k is for words of .* a classifier gives all probabilities"):
-        Predictor(reviews["output_dir"], top_k=3)
+    for content, message in (
+        (None, "contains neither an exported model nor the run_config.json of a run"),
+        (pathlib.Path(reviews["output_dir"], "run_config.json").read_text(), "there is no checkpoint in"),
+        ('{"task": "rhymes", "flags": {}}', "unknown task 'rhymes'; a newer version of official-bert has it"),
+    ):
+        if content:
+            (tmp_path / "run_config.json").write_text(content)
+        with pytest.raises(UserError, match=message):
+            Predictor(str(tmp_path))
+    for folder, options, message in (
+        (tmp_path / "absent", {}, "there is no folder .*absent"),
+        (reviews["output_dir"], {"use_best_checkpoint": True}, "no checkpoint in .*best; train with eval_steps first"),
+        (reviews["output_dir"], {"vocab_file": "moved.txt"}, "moved.txt"),
+        (reviews["export_dir"], {"vocab_file": "a"}, "is an export, which has all its files; leave out 'vocab_file'"),
+        (reviews["output_dir"], {"top_k": 3}, "top_k is for words of .* a classifier gives all probabilities"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Predictor(folder, **options)
 
 
 @pytest.mark.slow
@@ -128,9 +125,7 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     for name in ("vocab_file", "bert_config_file"):
         settings["flags"][name] = f"moved/{name}"
     (tmp_path / "out" / "run_config.json").write_text(json.dumps(settings))
-    message = (
-        "was trained with moved/bert_config_file, which no longer exists; give its new path with bert_config_file="
-    )
+    message = "was trained with moved/bert_config_file, which no longer exists; give its new path with bert_config_fil"
     with pytest.raises(UserError, match=message):
         Predictor(tmp_path / "out")
     paths = {name: reviews[name] for name in ("vocab_file", "bert_config_file")}

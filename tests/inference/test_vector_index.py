@@ -63,6 +63,9 @@ def test_what_cannot_be_found(parts, tmp_path):
     assert index.nearest(np.ones((0, width)), 1) == []
     with pytest.raises(UserError, match="parts: there is no file .*absent.npy"):
         VectorIndex(str(tmp_path / "other"), [str(tmp_path / "absent.npy")])
+    with pytest.raises(UserError, match="the parts have no vectors"):
+        VectorIndex(str(tmp_path / "other"), parts[0][1:2])
+    assert not (tmp_path / "other" / "index.json").exists()
 
 
 def test_an_index_with_a_graph(parts, tmp_path):
@@ -71,10 +74,3 @@ def test_an_index_with_a_graph(parts, tmp_path):
     folder = tmp_path / "index"
     found = VectorIndex(str(folder), paths, is_approximate=True).nearest(vectors[:3], 4)
     assert found == VectorIndex(str(folder)).nearest(vectors[:3], 4) and (folder / "graph.faiss").exists()
-
-
-def test_mistakes_are_one_message(parts, tmp_path):
-    paths, folder = parts[0], str(tmp_path / "index")
-    with pytest.raises(UserError, match="the parts have no vectors"):
-        VectorIndex(folder, paths[1:2])
-    assert not (tmp_path / "index" / "index.json").exists()

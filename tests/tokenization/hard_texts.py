@@ -8,6 +8,7 @@ import pytest
 from official_bert.config.text_settings import TextSettings
 from tests.conftest import GOLDEN
 
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TORTURE = json.loads((GOLDEN / "tokenization" / "tokenization_torture.json").read_text())
 UNCASED, CASED = TextSettings(), TextSettings(do_lower_case=False)  # the reference's settings
 ACCENTED, PRESPLIT = TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)
@@ -46,5 +47,14 @@ def random_text(rng, alphabet_kind):
 
 def write_vocabulary(path, wordpieces):
     """Write a vocabulary of the special tokens and these wordpieces; return its path."""
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *wordpieces]))
+    path.write_text("\n".join([*SPECIALS, *wordpieces]))
     return str(path)
+
+
+def write_folder(folder, tokens, **json_files):
+    """Write a folder of a vocabulary and JSON files, given by their names; return it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    for name, values in json_files.items():
+        (folder / f"{name}.json").write_text(json.dumps(values))
+    return folder

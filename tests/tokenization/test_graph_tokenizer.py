@@ -19,6 +19,7 @@ from tests.conftest import endurance, slow
 from tests.tokenization.hard_texts import (
     ACCENTED,
     ACCENTS,
+    ALL_SETTINGS,
     AWKWARD,
     CASED,
     PRESPLIT,
@@ -49,25 +50,11 @@ ILL_FORMED = [
     b"a\x00b\x00 \x00 \xef\xbf\xbd \xef\xbb\xbfthe \xef\xbf\xbe\xf4\x8f\xbf\xbf",  # NUL, U+FFFD, U+FEFF, the last ones
 ]
 
-NEIGHBOURS = [  # letters that depend on their neighbours
-    "ΑΣ.Α ΑΣ.",
-    "ΑΣ\u0345\u200b ΑΣ\u0301α",
-    "a\U0001d16d\U0001d165",
-    "a\U0001d16d\u0301\u200b\U0001d165",
-    "a\U0001d16d\u0e31\U0001d165",  # U+0E31 is dropped, but has class 0
-]
+NEIGHBOURS = [  # letters that depend on their neighbours; U+0E31 is dropped, but has class 0
+    "ΑΣ.Α ΑΣ.", "ΑΣ\u0345\u200b ΑΣ\u0301α", "a\U0001d16d\U0001d165", "a\U0001d16d\u0301\u200b\U0001d165",
+    "a\U0001d16d\u0e31\U0001d165",
+]  # fmt: skip
 EMPTY = ["", " ", "\n", "\u0301", "\u200b", "the", "", ""]
-
-
-def beginnings():
-    rng = random.Random(20181101)
-    odd = AWKWARD + SPACING_MARKS[:4] + ACCENTS + " ,;中(𝅥𝅭"
-    for number in range(1_500):
-        letters = (odd, NAMED + odd, "Σ. ,α:")[number % 3]
-        yield "".join(rng.choices(letters, k=rng.randrange(90)))
-    for text in random_inputs(20181101, 300):
-        yield text * rng.randrange(1, 9)
-    yield from ("", " " * 70 + "the town", "e" * 300 + " the", "the" + "́" * 60 + "town")
 
 
 def as_bytes(texts):
@@ -91,10 +78,11 @@ class Pair:
                 assert ids == encoding[0] == self.python.encode(raw), raw
 
 
-def letter_pair(path, letters, settings):
-    """Return a pair whose pieces are single letters, so that ids show every letter."""
-    letters = [letter for letter in sorted(letters) if not letter.isspace() and unicodedata.category(letter) != "Cs"]
-    return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), settings)
+def letter_pair(path, letters, settings, longer=()):
+    """Return a pair whose pieces are single letters, so that ids show every letter, and some longer ones."""
+    kept = [letter for letter in sorted(letters) if not letter.isspace() and unicodedata.category(letter) != "Cs"]
+    kept += longer
+    return Pair(write_vocabulary(path, [*kept, *(f"##{piece}" for piece in kept)]), settings)
 
 
 @pytest.fixture(
@@ -117,17 +105,10 @@ def letters_pair(settings, tmp_path_factory):
     texts = [*map(chr, range(0x3100)), *SCRIPTS, awkward, "".join(case["text"] for case in TORTURE)]
     letters = set(characters.rewrite("\n".join(texts), settings))
     # Other kept characters may differ between Python versions, like their Unicode tables.
-    kept = [
-        letter
-        for letter in sorted(letters)
-        if not letter.isspace() and (letter in SPACING_MARKS + NAMED or rng.random() < 0.97)
-    ]
-    some = [letter for letter in awkward.lower() if letter in kept]
+    kept = [letter for letter in sorted(letters) if letter in SPACING_MARKS + NAMED or rng.random() < 0.97]
+    some = [letter for letter in awkward.lower() if letter in kept and not letter.isspace()]
     longer = {"".join(rng.choices(some, k=rng.randint(2, 5))) for _ in range(300)}
-    wordpieces = dict.fromkeys(
-        [*kept, *(f"##{letter}" for letter in kept), *(f"##{piece}" for piece in longer), *longer]
-    )
-    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", wordpieces), settings)
+    return letter_pair(tmp_path_factory.mktemp("letters") / "vocab.txt", kept, settings, sorted(longer))
 
 
 def random_bytes(rng):
@@ -146,27 +127,21 @@ def random_inputs(seed, number):
     return [random_bytes(rng) if index % 5 == 4 else random_text(rng, index % 5) for index in range(number)]
 
 
-BEGINNINGS = list(beginnings())
-
-
-def test_texts_by_hand(word_pair, letters_pair):
-    texts = [*SCRIPTS, *(case["text"] for case in TORTURE), *NEIGHBOURS, *ILL_FORMED, *EMPTY]
+def test_ids_and_places_are_those_of_python(word_pair, letters_pair):
+    framed = [b"the " + raw + b" town" for raw in ILL_FORMED]
+    texts = [*SCRIPTS, *(case["text"] for case in TORTURE), *NEIGHBOURS, *ILL_FORMED, *framed, *EMPTY]
     for pair in (word_pair, letters_pair):
-        pair.assert_same(texts)
-        pair.assert_same(b"the " + raw + b" town" for raw in ILL_FORMED)
+        pair.assert_same([*texts, *random_inputs(20181031, 4_000)])
+    for number in (0, 1, 199, 200, 201, 255, 256, 257, 1000):
+        word = "e" * number
+        texts = [f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
+        word_pair.assert_same(texts)
     assert word_pair.graph.encode(tf.constant([], tf.string)).to_list() == []
     assert [field.to_list() for field in word_pair.graph.encode_with_offsets(tf.constant([], tf.string))] == [[]] * 3
 
 
-@pytest.mark.parametrize("count", [4_000, *endurance(40_000)])
-def test_random_strings(word_pair, letters_pair, count):
-    texts = random_inputs(20181031, count)
-    word_pair.assert_same(texts)
-    letters_pair.assert_same(texts)
-
-
 @pytest.mark.endurance
-@pytest.mark.parametrize("settings", [UNCASED, *endurance(*list(SETTINGS.values())[1:])], ids=[*SETTINGS])
+@ALL_SETTINGS
 def test_every_single_character(tmp_path, settings):
     every = "".join(map(chr, range(0x110000)))
     named = [character for character in every if unicodedata.category(character) not in ("Cn", "Co")]
@@ -180,7 +155,11 @@ def test_every_single_character(tmp_path, settings):
 @pytest.mark.endurance
 @pytest.mark.parametrize("num_wordpieces", [1, 3])
 def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
-    texts = as_bytes(BEGINNINGS)
+    rng, odd = random.Random(20181101), AWKWARD + SPACING_MARKS[:4] + ACCENTS + " ,;中(𝅥𝅭"
+    alphabets = (odd, NAMED + odd, "Σ. ,α:")
+    texts = ["".join(rng.choices(alphabets[number % 3], k=rng.randrange(90))) for number in range(1_500)]
+    texts += [text * rng.randrange(1, 9) for text in random_inputs(20181101, 300)]
+    texts = as_bytes([*texts, "", " " * 70 + "the town", "e" * 300 + " the", "the" + "́" * 60 + "town"])
     for pair in (word_pair, letters_pair):
         found = pair.graph.encode_beginnings(tf.constant(texts), num_wordpieces).to_list()
         expected = [pair.python.encode(text) for text in texts]
@@ -206,19 +185,12 @@ def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(word_pair):
-    texts = [" " * 600_000 + "the " * 200_000, *["the"] * 400]
+def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(vocab_file):
+    pair, texts = Pair(vocab_file, UNCASED), [" " * 600_000 + "the " * 200_000, *["the"] * 400]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = word_pair.graph.encode_beginnings(tf.constant(texts), 10)
-    assert found[0, :10].numpy().tolist() == word_pair.python.encode("the " * 10)
+    found = pair.graph.encode_beginnings(tf.constant(texts), 10)
+    assert found[0, :10].numpy().tolist() == pair.python.encode("the " * 10)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # KiB; a table has 4 GB
-
-
-def test_long_words(word_pair):
-    for number in (0, 1, 199, 200, 201, 255, 256, 257, 1000):
-        word = "e" * number
-        texts = [f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
-        word_pair.assert_same(texts)
 
 
 @pytest.mark.slow
@@ -253,8 +225,8 @@ sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))  # TensorFlow im
 import tensorflow as tf
 loaded = [tf.saved_model.load(path) for path in sys.argv[1:]]
 texts = tf.constant([bytes(text) for text in json.load(sys.stdin)])
-print(json.dumps([model.encode(texts).to_list() for model in loaded]))
 print(json.dumps([[field.to_list() for field in model.encode_with_offsets(texts)] for model in loaded]))
+assert all(model.encode(texts).to_list() == model.encode_with_offsets(texts)[0].to_list() for model in loaded)
 assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name in sys.modules}
 """
 
@@ -262,10 +234,12 @@ assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name i
 @pytest.mark.slow
 def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_path, vocab_file):
     """Load all at once: their tables must not be mixed up."""
-    texts = as_bytes([*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 500)])
-    pairs = {str(tmp_path / "uncased"): Pair(vocab_file, UNCASED)}
+    texts = as_bytes([*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 200)])
     letters = "".join(map(chr, range(33, 0x530)))
-    pairs[str(tmp_path / "letters")] = letter_pair(tmp_path / "letters.txt", letters, CASED)
+    pairs = {
+        str(tmp_path / "uncased"): Pair(vocab_file, UNCASED),
+        str(tmp_path / "letters"): letter_pair(tmp_path / "letters.txt", letters, CASED),
+    }
     for path, pair in pairs.items():
         tf.saved_model.save(pair.graph, path)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -273,7 +247,6 @@ def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_
         [sys.executable, "-c", LOADS_AND_ENCODES, *pairs], input=json.dumps([list(text) for text in texts]),
         capture_output=True, text=True, cwd=tmp_path, env={**environment, "CUDA_VISIBLE_DEVICES": ""}, check=True,
     ).stdout  # fmt: skip
-    encoded, placed = map(json.loads, output.splitlines()[-2:])
-    assert encoded == [[pair.python.encode(text) for text in texts] for pair in pairs.values()]
-    for fields, pair in zip(placed, pairs.values(), strict=True):
-        assert fields == [field.to_list() for field in pair.graph.encode_with_offsets(tf.constant(texts))]
+    for fields, pair in zip(json.loads(output.splitlines()[-1]), pairs.values(), strict=True):
+        for text, *encoding in zip(texts, *fields, strict=True):
+            assert tuple(encoding) == pair.python.encode_with_offsets(text), text

@@ -9,7 +9,17 @@ from official_bert.families.family import load_family
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, Vocabulary, load_tokenizer, load_vocab
 from official_bert.tokenization.tokenizer_files import find_vocabulary, read_settings
-from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, STRIPPED, UNCASED, WHOLE
+from tests.tokenization.hard_texts import (
+    ACCENTED,
+    ALL_SETTINGS,
+    CASED,
+    PRESPLIT,
+    SPECIALS,
+    STRIPPED,
+    UNCASED,
+    WHOLE,
+    write_folder,
+)
 
 
 def word_piece(ids):
@@ -63,20 +73,17 @@ def test_settings_are_read_back(tmp_path, settings):
     assert TextSettings(**read_settings(str(tmp_path))) == settings
 
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 BERT_SPLIT = {"type": "BertPreTokenizer"}
 BERT_STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": BERT_SPLIT}
 NO_CJK = {"normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False}}
 
 
-def write_folder(folder, tokens=("a", "##s"), **json_files):
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in [*SPECIALS, *tokens]))
-    for name, values in json_files.items():
-        if name == "tokenizer":
-            ids = {token: index for index, token in enumerate([*SPECIALS, *tokens])}
-            values = values | {"model": word_piece(ids)["model"] | values.get("model", {})}
-        write(folder, f"{name}.json", values)
-    return folder
+def folder_of(folder, tokens=("a", "##s"), **json_files):
+    tokens = [*SPECIALS, *tokens]
+    if values := json_files.get("tokenizer"):
+        model = word_piece({token: index for index, token in enumerate(tokens)})["model"] | values.get("model", {})
+        json_files["tokenizer"] = values | {"model": model}
+    return write_folder(folder, tokens, **json_files)
 
 
 def bert_json(**normalizer):
@@ -96,10 +103,7 @@ def run(**flags):
     [
         (bert_json(lowercase=True, strip_accents=False), {}, ACCENTED),
         (bert_json(lowercase=False, strip_accents=True), {}, STRIPPED),
-        (
-            {"tokenizer": {**NO_CJK, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_SPLIT]}}}, {},
-            WHOLE,
-        ),
+        ({"tokenizer": {**NO_CJK, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [BERT_SPLIT]}}}, {}, WHOLE),
         ({"tokenizer": {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}}, {}, PRESPLIT),
         ({"tokenizer": BERT_STEPS, **config(do_lower_case=True, never_split=["[SEP]"])}, {}, UNCASED),
         (config(strip_accents=False), {}, ACCENTED), (config(do_lower_case=True, strip_accents=False), {}, ACCENTED),
@@ -118,7 +122,7 @@ def run(**flags):
     ],
 )  # fmt: skip
 def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, settings):
-    assert load_tokenizer(write_folder(tmp_path, **json_files), **given).settings == settings
+    assert load_tokenizer(folder_of(tmp_path, **json_files), **given).settings == settings
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, setting
 def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
     specials = {"eos_token": {"content": "<y>"}, "additional_special_tokens": ["<x>"], "cls_token": "[CLS]"}
     values = values | {"do_lower_case": True}
-    write_folder(tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=values)
+    folder_of(tmp_path, ("<x>", "s", "<y>"), special_tokens_map=specials, tokenizer_config=values)
     tokenizer = load_tokenizer(tmp_path)
     assert sorted(token["content"] for token in tokenizer.vocabulary.added) == tokens
 
@@ -168,4 +172,4 @@ def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
 )
 def test_other_tokenizers_are_refused_by_name(tmp_path, json_files, message):
     with pytest.raises(UserError, match=message):
-        load_tokenizer(write_folder(tmp_path, **json_files))
+        load_tokenizer(folder_of(tmp_path, **json_files))

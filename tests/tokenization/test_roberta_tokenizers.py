@@ -13,7 +13,6 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_bert.families.bert import CamembertConfig, RobertaConfig
-from official_bert.families.deberta import DebertaConfig
 from official_bert.families.family import load_family
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
@@ -52,13 +51,17 @@ def expected():
 
 
 @pytest.fixture(scope="module")
-def shifted(tmp_path_factory):
-    """Map classes to tokenizers of one SentencePiece model with its own normalization rules."""
-    folder = tmp_path_factory.mktemp("camembert")
-    path = write_model(folder / "sentencepiece.bpe.model", **FAIRSEQ)
+def pieces(tmp_path_factory):
+    """Map classes to SentencePiece models with their own normalization rules, and the tokenizers of these."""
+    folder, other = (tmp_path_factory.mktemp(name) for name in ("fairseq", "deberta"))
+    path, own = write_model(folder / "sentencepiece.bpe.model", **FAIRSEQ), write_model(other / "spm.model", "deberta")
     xlm_roberta = load_tokenizer(folder)
     (folder / "config.json").write_text('{"model_type": "camembert"}')
-    return path, {XlmRobertaTokenizer: xlm_roberta, CamembertTokenizer: load_tokenizer(folder)}
+    return {
+        XlmRobertaTokenizer: (path, xlm_roberta),
+        CamembertTokenizer: (path, load_tokenizer(folder)),
+        DebertaTokenizer: (own, load_tokenizer(other)),
+    }
 
 
 def test_bpe_gives_the_ids_and_places_of_transformers(bpe, expected):
@@ -129,14 +132,14 @@ def test_bad_bpe_files_are_named(bpe, tmp_path):
         assert name in str(caught.value)
     with pytest.raises(UserError, match="basic_tokenize=false, but .* takes text as it is; give basic_tokenize=true"):
         load_tokenizer(BPE, basic_tokenize=False)
-    shutil.copytree(BPE, tmp_path / "other")
-    (tmp_path / "other" / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
-    with pytest.raises(UserError, match="tokenizer_class is 'CLIPTokenizer'"):
-        load_tokenizer(tmp_path / "other")
-    shutil.copytree(BPE, tmp_path / "lower")
-    (tmp_path / "lower" / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(UserError, match="do_lower_case is true .* not supported with .*: its tokenizer takes text as"):
-        load_tokenizer(tmp_path / "lower")
+    folder = shutil.copytree(BPE, tmp_path / "other")
+    for name, content, message in (
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is true .* its tokenizer takes text as"),
+        ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "tokenizer_class is 'CLIPTokenizer'"),
+    ):
+        (folder / name).write_text(json.dumps(content))
+        with pytest.raises(UserError, match=message):
+            load_tokenizer(folder)
     assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
 
 
@@ -254,17 +257,20 @@ def test_the_ids_of_a_modernbert_are_those_of_tokenizers(expected, tmp_path):
     assert load_tokenizer(tmp_path).identity == tokenizer.identity
 
 
-@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
-def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind, tmp_path):
-    path, tokenizers = shifted
-    tokenizer = tokenizers[kind]
+@pytest.mark.parametrize(
+    ("kind", "shift", "specials"),  # how much the ids exceed the numbers of pieces; results of transformers 4
+    [
+        (XlmRobertaTokenizer, 1, [0, 2, 1, 3]),
+        (CamembertTokenizer, 4, [5, 6, 1, 3]),
+        (DebertaTokenizer, 0, [1, 2, 0, 3]),
+    ],
+)
+def test_ids_are_those_of_transformers_in_python_and_in_the_graph(pieces, kind, shift, specials):
+    path, tokenizer = pieces[kind]
     assert type(tokenizer) is kind
     processor = sentencepiece.SentencePieceProcessor(model_file=path)
-    size = processor.get_piece_size()
-    # Results of the tokenizers of transformers 4.
-    shift, specials = {XlmRobertaTokenizer: (1, [0, 2, 1, 3]), CamembertTokenizer: (4, [5, 6, 1, 3])}[kind]
     assert [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id] == specials
-    assert tokenizer.mask_id == size + shift == len(tokenizer) - 1
+    assert tokenizer.mask_id == processor.get_piece_size() + shift == len(tokenizer) - 1
     texts = list(random_texts(random.Random(4), 200))
     for text in texts:
         numbers = map(processor.piece_to_id, processor.encode(text, out_type=str))
@@ -272,28 +278,34 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
         encoding = tokenizer.encode_with_offsets(text)
         assert tokenizer.encode(text) == encoding.ids == expected, text
         assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
-    assert_graph_is_the_same(tokenizer, texts)
-    pair = tokenizer([("the smith", "iron")])["input_ids"][0].tolist()
-    first, second = tokenizer.encode("the smith"), tokenizer.encode("iron")
-    cls_id, sep_id = specials[:2]
-    assert pair == [cls_id, *first, sep_id, sep_id, *second, sep_id]
-    assert tokenizer.decode(pair) == "the smith iron"
+    assert_graph_is_the_same(tokenizer, texts[:80])
+    pair, (first, second) = tokenizer([("the smith", "iron")]), map(tokenizer.encode, ("the smith", "iron"))
+    (cls_id, sep_id), ids = specials[:2], pair["input_ids"][0].tolist()
+    assert ids == [cls_id, *first, sep_id, *([sep_id] if shift else []), *second, sep_id]
+    second_segment = [0] * (len(second) + 2) if shift else [1] * (len(second) + 1)
+    assert pair["segment_ids"][0].tolist() == [0] * (len(first) + 2) + second_segment
+    assert tokenizer.decode(ids) == "the smith iron"
     assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
     assert pickle.loads(pickle.dumps(tokenizer)).encode("the smith") == first
+
+
+@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
+def test_a_tokenizer_json_is_written_and_read(pieces, kind, tmp_path):
+    path, tokenizer = pieces[kind]
+    texts = list(random_texts(random.Random(4), 200))
     tokenizers = pytest.importorskip("tokenizers")
     (tmp_path / "ours.json").write_text(json.dumps(tokenizer.to_tokenizer_json()))
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "ours.json"))
     for text in texts:
         if not any(map(unicodedata.combining, text)):  # tokenizers loses some of these
             assert theirs.encode(text, add_special_tokens=False).ids == tokenizer.encode(text), text
-    assert theirs.encode("the smith", "iron").ids == pair
+    assert theirs.encode("the smith", "iron").ids == tokenizer([("the smith", "iron")])["input_ids"][0].tolist()
     # A tokenizer.json made from the model, the only file that transformers 5 keeps.
     proto = sentencepiece_model_pb2.ModelProto.FromString(pathlib.Path(path).read_bytes())
     vocabulary = kind.vocabulary_class
     following = [[piece.piece, piece.score] for piece in proto.pieces[len(vocabulary.own_pieces) :]]
-    pieces = [*([token, 0.0] for token in vocabulary.specials_first), *following, ["<mask>", 0.0]]
-    content = as_tokenizer_json(pieces, normalizer_of(proto))
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    all_pieces = [*([token, 0.0] for token in vocabulary.specials_first), *following, ["<mask>", 0.0]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(as_tokenizer_json(all_pieces, normalizer_of(proto))))
     again = load_tokenizer(tmp_path)
     assert type(again) is kind and again.vocabulary.token_to_id == tokenizer.vocabulary.token_to_id
     assert [again.encode(text) for text in texts] == [tokenizer.encode(text) for text in texts]
@@ -301,26 +313,9 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert load_tokenizer(tmp_path).identity == again.identity
 
 
-@pytest.fixture(scope="module")
-def deberta(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("deberta")
-    return write_model(folder / "spm.model", "deberta"), load_tokenizer(folder)
-
-
-def test_the_ids_of_a_deberta_are_piece_numbers_in_python_and_in_the_graph(deberta, tmp_path):
-    path, tokenizer = deberta
-    assert type(tokenizer) is DebertaTokenizer
-    processor = sentencepiece.SentencePieceProcessor(model_file=path)
-    specials = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id]
-    assert specials == [0, 1, 2, 3, processor.get_piece_size()]
-    texts = list(random_texts(random.Random(4), 200))
-    for text in texts:
-        assert tokenizer.encode(text) == tokenizer.encode_with_offsets(text).ids == processor.encode(text), text
-    assert_graph_is_the_same(tokenizer, texts)
-    pair, (first, second) = tokenizer([("the smith", "iron")]), map(tokenizer.encode, ("the smith", "iron"))
-    assert pair["input_ids"][0].tolist() == [1, *first, 2, *second, 2]
-    assert pair["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    (tmp_path / "spm.model").write_bytes(pathlib.Path(path).read_bytes())
+def test_a_deberta_that_splits_at_punctuation_is_refused(pieces, tmp_path):
+    path, tokenizer = pieces[DebertaTokenizer]
+    shutil.copy(path, tmp_path)
     assert load_tokenizer(tmp_path).identity == tokenizer.identity
     (tmp_path / "tokenizer_config.json").write_text('{"split_by_punct": true}')
     with pytest.raises(UserError, match=r"spm\.model: split_by_punct is True, which is not supported"):
@@ -328,7 +323,20 @@ def test_the_ids_of_a_deberta_are_piece_numbers_in_python_and_in_the_graph(deber
 
 
 @pytest.mark.endurance
-def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(bpe, expected):
+def test_an_export_with_a_sentencepiece_model_finds_masks(pieces, tmp_path):
+    _, tokenizer = pieces[CamembertTokenizer]
+    config = CamembertConfig(len(tokenizer), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
+    servable = PretrainingServable(PretrainingModel(BertEncoder(config)), config, tokenizer, max_seq_length=18, top_k=3)
+    write_export(str(tmp_path / "export"), servable)
+    texts = ["the <mask> iron", "a [MASK]"]
+    for found, expected in zip(Predictor(tmp_path / "export")(texts), graph_predictor(servable)(texts), strict=True):
+        assert [word.word for word in found[0]] == [word.word for word in expected[0]]
+        probabilities = [[word.probability for word in words[0]] for words in (found, expected)]
+        assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-6)
+
+
+@pytest.mark.endurance
+def test_a_model_with_a_bpe_exports_signatures_for_ids_and_has_one_segment(bpe, expected):
     config = RobertaConfig(len(bpe), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
     model = PretrainingModel(BertEncoder(config))
     servable = PretrainingServable(model, config, bpe, max_seq_length=18, top_k=len(bpe))
@@ -337,20 +345,3 @@ def test_a_model_with_a_bpe_would_export_signatures_for_ids_and_has_one_segment(
     ids = np.array([expected["masked_ids"]])
     vectors = [model.encoder({"input_ids": ids, "segment_ids": ids * 0 + segment}) for segment in (0, 1)]
     np.testing.assert_array_equal(*(vector["sequence_output"] for vector in vectors))
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("config_class", [DebertaConfig, CamembertConfig])
-def test_an_export_with_a_sentencepiece_model_reads_texts(shifted, deberta, tmp_path, config_class):
-    is_camembert = config_class is CamembertConfig
-    tokenizer = shifted[1][CamembertTokenizer] if is_camembert else deberta[1]
-    own = {"type_vocab_size": 1} if is_camembert else {"position_buckets": 6}
-    config = config_class(len(tokenizer), 8, 1, 2, 12, max_position_embeddings=20, **own)
-    servable = PretrainingServable(PretrainingModel(BertEncoder(config)), config, tokenizer, max_seq_length=18, top_k=3)
-    write_export(str(tmp_path / "export"), servable)
-    predictors = Predictor(tmp_path / "export"), graph_predictor(servable)
-    texts = ["the <mask> iron" if is_camembert else "the [MASK] iron", "a [MASK]"]
-    for found, expected in zip(*(predict(texts) for predict in predictors), strict=True):
-        assert [word.word for word in found[0]] == [word.word for word in expected[0]]
-        probabilities = [[word.probability for word in words[0]] for words in (found, expected)]
-        assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-6)

@@ -1,5 +1,6 @@
 """`SentencePieceTokenizer` and its TensorFlow version, compared with a plain form of ALBERT's rules."""
 
+import functools
 import json
 import pickle
 import random
@@ -19,7 +20,6 @@ from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVoca
 from tests.conftest import endurance
 from tests.tokenization.sentencepiece_models import (
     SPACES,
-    VARIANTS,
     as_tokenizer_json,
     assert_graph_is_the_same,
     normalizer_of,
@@ -30,18 +30,17 @@ from tests.tokenization.sentencepiece_models import (
 pytestmark = pytest.mark.slow
 
 SPACE = "\u2581"
-READ_OTHERWISE = ("albert", "bpe", "kobert", "deberta")  # the last in test_roberta_tokenizers.py
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return {variant: write_model(folder / variant, variant) for variant in VARIANTS}
+    return functools.cache(lambda variant: write_model(folder / variant, variant))
 
 
 @pytest.fixture(scope="module")
 def tokenizer(models):
-    return SentencePieceTokenizer(models["albert"])
+    return SentencePieceTokenizer(models("albert"))
 
 
 def assert_refused(make, *parts):
@@ -82,14 +81,13 @@ def plain_ids(processor, text):
     [
         ("kobert", False),
         ("bpe", True),
-        *endurance(("kobert", True), ("albert", False), ("albert", True)),
-        *endurance(*((variant, True) for variant in VARIANTS if variant not in READ_OTHERWISE)),
+        *endurance(*((variant, True) for variant in ("albert", "spaces_kept", "space_behind", "no_first_space"))),
     ],
 )
 def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):
-    tokenizer = SentencePieceTokenizer(models[variant], lower)
-    processor = sentencepiece.SentencePieceProcessor(model_file=models[variant])
-    texts, num_split, num_ids = ["'''값'''' ``2,``", *random_texts(random.Random(len(variant)), 250)], 0, 0
+    tokenizer = SentencePieceTokenizer(models(variant), lower)
+    processor = sentencepiece.SentencePieceProcessor(model_file=models(variant))
+    texts, num_split, num_ids = ["'''값'''' ``2,``", *random_texts(random.Random(len(variant)), 120)], 0, 0
     for text in texts:
         expected = plain_ids(processor, plainly_prepared(text, lower, variant))
         encoding = tokenizer.encode_with_offsets(text)
@@ -99,7 +97,7 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
         prepared = processor.encode(plainly_prepared(text, lower, variant))
         num_split += not tokenizer.parts_of_piece.keys().isdisjoint(prepared)
         num_ids += len(expected)
-    assert num_split > 20 or variant == "space_behind"
+    assert num_split > 10 or variant == "space_behind"
     beginnings = assert_graph_is_the_same(tokenizer, texts)
     assert sum(map(len, beginnings)) < 2 * num_ids or variant not in ("albert", "bpe")
 
@@ -134,7 +132,7 @@ def test_batches_and_text_back(tokenizer):
 
 
 def test_kobert_has_special_tokens_of_its_own(models, tmp_path):
-    shutil.copy(models["kobert"], tmp_path / KOBERT_FILE)
+    shutil.copy(models("kobert"), tmp_path / KOBERT_FILE)
     tokenizer = load_tokenizer(tmp_path, do_lower_case=False)
     ids, pieces = tokenizer.vocab, tokenizer.inv_vocab.values()
     assert [ids[name] for name in ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
@@ -149,31 +147,29 @@ def test_kobert_has_special_tokens_of_its_own(models, tmp_path):
     (tmp_path / KOBERT_FILE).unlink()
     assert_refused(lambda: load_tokenizer(tmp_path), "the vocabulary has pieces of SentencePiece", "spiece.model")
     (tmp_path / "vocab.txt").unlink()
-    shutil.copy(models["albert"], tmp_path / "spiece.model")
+    shutil.copy(models("albert"), tmp_path / "spiece.model")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
     assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer_class is 'XLNetTokenizer'")
 
 
 def test_the_fingerprint_is_of_the_whole_model_and_equal_in_another_process(tokenizer, models, tmp_path):
-    content = bytearray(open(models["albert"], "rb").read())
+    content = bytearray(open(models("albert"), "rb").read())
     piece = "▁the".encode() + b"\x15"  # followed by the four bytes of its score
     content[content.index(piece) + len(piece)] ^= 1
     (tmp_path / "other.model").write_bytes(content)
     other = SentencePieceVocabulary.from_file(str(tmp_path / "other.model"))
     assert other.token_to_id == tokenizer.vocabulary.token_to_id
     assert other.fingerprint != tokenizer.vocabulary.fingerprint
-    for copy in (SentencePieceTokenizer(models["albert"]), pickle.loads(pickle.dumps(tokenizer))):
+    for copy in (SentencePieceTokenizer(models("albert")), pickle.loads(pickle.dumps(tokenizer))):
         assert copy.identity == tokenizer.identity and copy.vocabulary.source == tokenizer.vocabulary.source
         assert copy.encode("The smith, 2,000, é") == tokenizer.encode("The smith, 2,000, é")
 
 
-@pytest.mark.parametrize(
-    ("token", "continues"),
-    [("▁the", False), ("ing", True), (",", False), ("€", False), (",000", False), ("'s", False), ("한", False),
-     ("[CLS]", False), ("<unk>", False), ("a-b", True), ("Ab", True)],
-)  # fmt: skip
-def test_words_begin_where_albert_says(tokenizer, token, continues):
-    assert tokenizer.vocabulary.continues_word(token) is continues
+def test_words_begin_where_albert_says(tokenizer):
+    for token in ("▁the", ",", "€", ",000", "'s", "한", "[CLS]", "<unk>"):
+        assert not tokenizer.vocabulary.continues_word(token), token
+    for token in ("ing", "a-b", "Ab"):
+        assert tokenizer.vocabulary.continues_word(token), token
 
 
 def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than_u0020():
@@ -186,7 +182,7 @@ def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than
 def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "spiece.model").write_bytes(open(models["albert"], "rb").read())
+    (folder / "spiece.model").write_bytes(open(models("albert"), "rb").read())
     assert load_tokenizer(folder).settings.do_lower_case  # the vocabulary has no capital letters
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "keep_accents": false}')
     assert not load_tokenizer(folder).settings.do_lower_case
@@ -196,7 +192,7 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
     (folder / "vocab.txt").write_bytes(open(vocab_file, "rb").read())
     assert isinstance(load_tokenizer(folder, do_lower_case=True), FullTokenizer)
     # A tokenizer.json made from the model, the only file that transformers 5 keeps.
-    only, tokenizer = tmp_path / "only", SentencePieceTokenizer(models["albert"])
+    only, tokenizer = tmp_path / "only", SentencePieceTokenizer(models("albert"))
     only.mkdir()
     content = unigram_content(models, "Replace", "NFKD", "StripAccents", "Lowercase")
     (only / "tokenizer.json").write_text(json.dumps(content))
@@ -209,7 +205,7 @@ def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
 @pytest.mark.parametrize("variant", ["albert", "kobert"])
 def test_the_tokenizer_json_that_is_written_gives_our_ids(models, tmp_path, variant):
     tokenizers = pytest.importorskip("tokenizers")
-    assert SentencePieceTokenizer(models["albert"]).to_tokenizer_json() is None  # it splits pieces such as "2,"
+    assert SentencePieceTokenizer(models("albert")).to_tokenizer_json() is None  # it splits pieces such as "2,"
     model = proto_of(models, variant)
     kept = [piece for piece in model.pieces if not piece.piece[1:].endswith(",")]
     model = sentencepiece_model_pb2.ModelProto(pieces=kept, normalizer_spec=model.normalizer_spec)
@@ -254,20 +250,18 @@ def test_what_a_unigram_tokenizer_does_otherwise_is_named(models, tmp_path, plac
     assert_refused(lambda: load_tokenizer(tmp_path), "tokenizer.json", named)
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "named"),
-    [
-        ("tokenizer_config.json", {"tokenizer_class": "T5TokenizerFast"}, "tokenizer_class is 'T5TokenizerFast'"),
-        ("config.json", {"tokenizer_class": ["T5"]}, "tokenizer_class is ['T5']"),
-        ("special_tokens_map.json", {"cls_token": {"a": 5}}, "has no cls_token.content"),
-        ("tokenizer_config.json", {"keep_accents": True}, "keep_accents is true"),
-    ],
-)
-def test_folders_of_other_sentencepiece_tokenizers_are_refused(models, tmp_path, name, values, named):
+def test_folders_of_other_sentencepiece_tokenizers_are_refused(models, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(unigram_content(models)))
     assert not load_tokenizer(tmp_path).settings.do_lower_case  # its normalizer does not lowercase
-    (tmp_path / name).write_text(json.dumps(values))
-    assert_refused(lambda: load_tokenizer(tmp_path), named)
+    for name, values, named in (
+        ("tokenizer_config.json", {"tokenizer_class": "T5TokenizerFast"}, "tokenizer_class is 'T5TokenizerFast'"),
+        ("tokenizer_config.json", {"keep_accents": True}, "keep_accents is true"),
+        ("special_tokens_map.json", {"cls_token": {"a": 5}}, "has no cls_token.content"),
+        ("config.json", {"tokenizer_class": ["T5"]}, "tokenizer_class is ['T5']"),
+    ):
+        (tmp_path / name).write_text(json.dumps(values))
+        assert_refused(lambda: load_tokenizer(tmp_path), named)
+        (tmp_path / name).unlink()
 
 
 def unigram_content(models, *steps):
@@ -278,16 +272,16 @@ def unigram_content(models, *steps):
 
 
 def proto_of(models, variant="albert"):
-    return sentencepiece_model_pb2.ModelProto.FromString(open(models[variant], "rb").read())
+    return sentencepiece_model_pb2.ModelProto.FromString(open(models(variant), "rb").read())
 
 
 def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):
     path = tmp_path / "some.model"
-    content = open(models["albert"], "rb").read()
+    content = open(models("albert"), "rb").read()
     for damaged in (b"", b"hello", b"[PAD]\n[UNK]\n[CLS]\n", content[: len(content) // 2]):
         path.write_bytes(damaged)
         assert_refused(lambda: SentencePieceTokenizer(path), str(path), "is not a SentencePiece model")
-    assert_refused(lambda: FullTokenizer(models["albert"]), "is a SentencePiece model", "spm_model_file")
+    assert_refused(lambda: FullTokenizer(models("albert")), "is a SentencePiece model", "spm_model_file")
     assert_refused(lambda: SentencePieceTokenizer(tmp_path), "is a folder")
     assert_refused(lambda: SentencePieceTokenizer(tmp_path / "none"), "none")
     write_model(path, control_symbols=[])
@@ -295,17 +289,14 @@ def test_unsuitable_models_are_named(models, tmp_path, monkeypatch):
     write_model(path, byte_fallback=True)
     assert_refused(lambda: SentencePieceTokenizer(path), "byte_fallback")
     monkeypatch.setattr(sentencepiece, "__version__", "0.2.3")
-    assert_refused(lambda: SentencePieceTokenizer(models["albert"]), "sentencepiece 0.2.3", "pip install")
+    assert_refused(lambda: SentencePieceTokenizer(models("albert")), "sentencepiece 0.2.3", "pip install")
 
 
 def test_damaged_models_are_refused_or_read(models, tmp_path):
     """None crashes the process, and a model that can be read can be used."""
-    content = open(models["albert"], "rb").read()
-    rng = random.Random(0)
-    path = tmp_path / "damaged.model"
-    num_read = 0
+    rng, path, num_read = random.Random(0), tmp_path / "damaged.model", 0
     for _ in range(60):
-        damaged = bytearray(content)
+        damaged = bytearray(open(models("albert"), "rb").read())
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)

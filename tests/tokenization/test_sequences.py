@@ -20,7 +20,7 @@ from official_bert.tokenization.sequences import (
     truncate_and_join,
     truncate_pair,
 )
-from tests.conftest import endurance, slow
+from tests.conftest import slow
 
 SPECIALS = Specials(cls_id=2, sep_id=3)
 DOUBLING = SPECIALS._replace(num_between=2, second_segment=0, pad_id=1)  # two [SEP] between texts of one segment
@@ -84,13 +84,6 @@ def tokenizer(vocab_file):
     return NumberTokenizer(vocab_file)
 
 
-@pytest.fixture(scope="module")
-def doubling(vocab_file):
-    tokenizer = NumberTokenizer(vocab_file)
-    tokenizer.specials = DOUBLING._replace(pad_id=0)
-    return tokenizer
-
-
 def assert_graph_joins_as_python(tokenizer, pairs, max_seq_length, **windows):
     """Compare a batch with examples joined one by one, padded to the longest; return their length."""
     joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length, **windows)
@@ -112,38 +105,29 @@ def assert_graph_joins_as_python(tokenizer, pairs, max_seq_length, **windows):
     return longest
 
 
-def batches(number):
-    pairs = [(str(first), str(second)) for first in range(number) for second in range(number)]
-    singles = [(text, None) for text, _ in pairs[::number]]
-    return pairs, pairs[:1], pairs[::-5], pairs[15:17], singles, singles[:1]
-
-
-def random_pairs(rng):
-    return [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
-
-
-@pytest.mark.parametrize("max_seq_length", [128, *slow(3, 5), *endurance(8, 13)])
-def test_texts_and_pairs_of_all_lengths(tokenizer, max_seq_length):
-    for batch in batches(14):
-        assert assert_graph_joins_as_python(tokenizer, batch, max_seq_length) <= max_seq_length
-
-
 @pytest.mark.parametrize(
-    ("max_seq_length", "doc_stride"),
-    [(5, 3), *slow((5, None)), *endurance((5, 5), (8, 1))],
+    ("max_seq_length", "windows"),
+    [(128, {}), (5, {"max_windows": 6, "doc_stride": 3}), *slow((3, {}), (5, {"max_windows": 6, "doc_stride": None}))],
 )
-def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
-    options = {"max_windows": 6, "doc_stride": doc_stride}
-    lengths = {assert_graph_joins_as_python(tokenizer, batch, max_seq_length, **options) for batch in batches(18)}
-    assert {max_seq_length, 6 * max_seq_length} <= lengths
+def test_texts_of_all_lengths(tokenizer, max_seq_length, windows):
+    pairs = [(str(first), str(second)) for first in range(18) for second in range(18)]
+    singles = [(text, None) for text, _ in pairs[::18]]
+    batches = pairs, pairs[:1], pairs[::-5], pairs[15:17], singles, singles[:1]
+    lengths = {assert_graph_joins_as_python(tokenizer, batch, max_seq_length, **windows) for batch in batches}
+    assert max(lengths) <= max_seq_length * windows.get("max_windows", 1)
+    assert not windows or {max_seq_length, 6 * max_seq_length} <= lengths
 
 
-def test_random_batches(tokenizer, doubling):
-    rng = random.Random(5)
+def test_random_batches(tokenizer, vocab_file):
+    rng, doubling = random.Random(5), NumberTokenizer(vocab_file)
+    doubling.specials = DOUBLING._replace(pad_id=0)
     for joining in (tokenizer, tokenizer, doubling):
-        assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(3, 400))
-        options = {"max_windows": rng.randint(2, 9), "doc_stride": rng.choice([None, rng.randint(1, 60)])}
-        assert_graph_joins_as_python(joining, random_pairs(rng), rng.randint(5, 200), **options)
+        for least, windows in (
+            (3, {}),
+            (5, {"max_windows": rng.randint(2, 9), "doc_stride": rng.choice([None, rng.randint(1, 60)])}),
+        ):
+            pairs = [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
+            assert_graph_joins_as_python(joining, pairs, rng.randint(least, 200), **windows)
 
 
 def test_no_examples():
@@ -160,11 +144,10 @@ def test_no_examples():
 
 @pytest.mark.parametrize("max_tokens", [4, 7, 10])
 def test_windows_hold_every_id_of_the_longer_text_and_fit(max_tokens):
-    for num_first, num_second in itertools.product(range(14), repeat=2):
-        windows = split_windows(num_first, num_second, max_tokens)
+    for numbers in itertools.product(range(14), repeat=2):
+        windows = split_windows(*numbers, max_tokens)
         assert all(len(first) + len(second) <= max_tokens for first, second in windows)
-        longer, shorter = (0, 1) if num_first > num_second else (1, 0)
-        numbers = num_first, num_second
+        longer, shorter = (0, 1) if numbers[0] > numbers[1] else (1, 0)
         assert {place for window in windows for place in window[longer]} == set(range(numbers[longer]))
         assert {window[shorter] for window in windows} == {range(min(numbers[shorter], max_tokens // 2))}
         starts = [window[longer].start for window in windows]

@@ -18,6 +18,7 @@ from official_bert.serving.served_model import ServedModel
 from official_bert.serving.server import make_app
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, ROOT, assert_fails, run_script
+from tests.tokenization.hard_texts import write_folder
 
 TEXTS, WORDS, SETTINGS, IDS = json.loads((GOLDEN / "tokenization" / "japanese.json").read_text()).values()
 PACKAGES = ["fugashi", "ipadic", "unidic-lite", "kiwipiepy", "kiwipiepy-model"]
@@ -34,9 +35,8 @@ def needs(morphemes):
 
 
 def folder_of(folder, settings):
-    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertJapaneseTokenizer", **settings}))
-    return folder
+    config = {"tokenizer_class": "BertJapaneseTokenizer", **settings}
+    return write_folder(folder, WORDS, tokenizer_config=config)
 
 
 @pytest.mark.parametrize("morphemes", IDS)

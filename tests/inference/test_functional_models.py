@@ -99,6 +99,8 @@ def test_texts_get_the_outputs_of_the_model(make, text_names, padding, labels, e
     signatures = tf.saved_model.load(export(folder, tmp_path / "serving")).signatures
     of_text = signatures["text"](**dict(zip(text_names, map(tf.constant, columns), strict=True)))
     of_ids = signatures["serving_default"](**ids)
+    for name, names in labels.items():
+        assert [label.decode() for label in of_text[f"{name}_labels"].numpy()[0]] == names
     for name, values in expected.items():
         np.testing.assert_allclose(of_text[name], values, atol=TOLERANCE)
         np.testing.assert_allclose(of_ids[name], values, atol=TOLERANCE)

@@ -8,11 +8,9 @@ import subprocess
 import sys
 
 import numpy as np
-import tensorflow as tf
 
 from official_bert.inference.exports import SavedModel
 from official_bert.inference.predictor import Predictor
-from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.serving.signatures import CLASSIFY, SIGNATURES
 from official_bert.tasks.task_registry import TASKS
 
@@ -85,13 +83,3 @@ def predicted_pairs(reviews):
 
 def predicted(folder):
     return np.loadtxt(os.path.join(folder, "test_results.tsv"), ndmin=2)
-
-
-def assert_are_records(ids, path, length):
-    """Assert that `tokenize` gives the ids in the script's records; return the records."""
-    records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
-    for name, values in IDS_SCHEMA.sized(S=length, V=1182, T=2).decode(records).items():
-        tokenized = np.array(ids[name])
-        assert values.numpy()[:, : tokenized.shape[1]].tolist() == tokenized.tolist()
-        assert not values.numpy()[:, tokenized.shape[1] :].any()
-    return records

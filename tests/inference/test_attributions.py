@@ -17,7 +17,6 @@ from official_bert.tasks.classification.task import ClassOutputs
 from official_bert.tasks.question_answering.data import WindowOptions
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.tagging.servable import TaggingServable
-from official_bert.tokenization import FullTokenizer
 from tests.conftest import endurance, run_script, slow
 
 TAGS = ("O", "B-LOC", "I-LOC")
@@ -25,14 +24,14 @@ TEXT, TEXT_B = "the harbour woke", "the town woke before the crates"
 
 
 @pytest.fixture(scope="module")
-def parts(files_of_model):
+def parts(one_layer_config_file, tokenizer):
     """A random encoder with large weights, and its tokenizer."""
-    config = BertConfig.from_json_file(files_of_model["bert_config_file"])
+    config = BertConfig.from_json_file(one_layer_config_file)
     keras.utils.set_random_seed(3)
     encoder = create_encoder(config)
     for weight in encoder.trainable_weights:
-        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.1, seed=1))
-    return encoder, config, FullTokenizer(files_of_model["vocab_file"])
+        weight.assign(weight + tf.random.normal(weight.shape, stddev=0.2, seed=1))
+    return encoder, config, tokenizer
 
 
 def with_large_head(model):
@@ -60,18 +59,16 @@ def tagger(parts, **options):
     return TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=32, **options)
 
 
+LABELS = ("bad", "good", "mixed")
 MODELS = {
-    "labels": lambda parts: classifier(parts, "single_label", ("bad", "good", "mixed")),
+    "labels": lambda parts: classifier(parts, "single_label", LABELS),
     "a number": lambda parts: classifier(parts, "regression", ()),
     "answers": answerer,
     "tags": tagger,
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [*slow("labels", "answers", "tags"), *endurance("a number")],
-)
+@pytest.mark.parametrize("kind", [*slow("labels", "answers", "tags"), *endurance("a number")])
 def test_attributions_are_gradients_and_add_up(parts, kind):
     servable = MODELS[kind](parts)
     tokenizer = servable.tokenizer
@@ -88,7 +85,7 @@ def test_attributions_are_gradients_and_add_up(parts, kind):
         with keras.StatelessScope([(words, tf.constant(table))]):
             outputs = servable.predict({**inputs, "input_ids": tf.constant(ids)})
         if kind == "labels":
-            return np.log(outputs["probabilities"].numpy()[0, ("bad", "good", "mixed").index(found.prediction)])
+            return np.log(outputs["probabilities"].numpy()[0, LABELS.index(found.prediction)])
         if kind == "tags":
             tagged = dict(pair.split(": ") for pair in found.prediction.split(", "))
             words = [place for place, word in zip(starts, TEXT.split(), strict=True) if word in tagged]

@@ -13,6 +13,16 @@ def export_dir(tmp_path_factory, write_export):
 
 
 @pytest.fixture(scope="module")
+def unoptimized_graphs():
+    """Leave out the optimization of graphs that this process calls once or twice: it takes longer than the calls."""
+    from tensorflow.config import optimizer
+
+    optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
+@pytest.fixture(scope="module")
 def signatures(export_dir):
     import tensorflow as tf
 

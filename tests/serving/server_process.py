@@ -1,6 +1,7 @@
 """Runs a process of `serve` and sends requests to it."""
 
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -36,15 +37,14 @@ def clients(number, ask):
                 answers.append((0, error))
                 return
 
-    threads = [threading.Thread(target=keep_asking) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answers
-    finally:
-        is_ending.set()
-        for thread in threads:
-            thread.join()
+    with concurrent.futures.ThreadPoolExecutor(number) as executor:
+        asking = [executor.submit(keep_asking) for _ in range(number)]
+        try:
+            yield answers
+        finally:
+            is_ending.set()
+        for client in asking:
+            client.result()
 
 
 def wait_until(is_true, describe=lambda: "", seconds=60):
@@ -108,9 +108,8 @@ class Server:
 
     def metrics(self):
         lines = self.send("GET", "/metrics")[1].decode().splitlines()
-        return {
-            name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        }
+        rows = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in rows}
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)

@@ -44,8 +44,8 @@ def as_exported(encoder, num_parts):
 
 @pytest.mark.parametrize(
     ("num_parts", "config", "scores"),
-    [(1, CONFIG, None), (2, CONFIG, None), (3, MPNET, None), (6, CONFIG, None), (2, CONFIG, 2 * 12**2)],
-    ids=["1", "2", "3, MPNet", "6", "2, long"],
+    [(1, CONFIG, None), (2, CONFIG, None), (3, MPNET, None), (2, CONFIG, 2 * 12**2)],
+    ids=["1", "2", "3, MPNet", "2, long"],
 )
 def test_parts_give_the_same_numbers(num_parts, config, scores, monkeypatch):
     if scores:  # the heads of two sequences at a time
@@ -58,16 +58,15 @@ def test_parts_give_the_same_numbers(num_parts, config, scores, monkeypatch):
     np.testing.assert_allclose(pooled, expected_pooled, atol=1e-6)
     np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-6)
     for layer, other in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
-        np.testing.assert_allclose(
-            layer[MASK == 1], other[MASK == 1], atol=1e-5
-        )  # three layers, summed in different orders
+        # Three layers, summed in different orders.
+        np.testing.assert_allclose(layer[MASK == 1], other[MASK == 1], atol=1e-5)
     assert found["attention_probabilities"] == [None] * CONFIG.num_hidden_layers
     assert len(encoder.weights) == num_weights == len(encoder.checkpoint_variables())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_call_gives_the_same_bits(dtype):
-    sizes = {"hidden_size": 192, "num_hidden_layers": 4, "intermediate_size": 768, "max_position_embeddings": 32}
+    sizes = {"hidden_size": 192, "num_hidden_layers": 2, "intermediate_size": 768, "max_position_embeddings": 32}
     config = dataclasses.replace(CONFIG, **sizes)
     encoder = random_encoder(dtype, config)
     ids = tf.constant(np.random.default_rng(4).integers(0, 50, (4, 32)))
@@ -96,9 +95,8 @@ def test_the_weights_are_copies_and_the_encoder_stays_as_it_is(tmp_path):
 
 def test_parts_of_an_export():
     def parts(parallelism, num_heads=12, intermediate_size=3072):
-        sizes = {"num_attention_heads": num_heads, "hidden_size": 12 * num_heads}
-        sizes |= {"intermediate_size": intermediate_size}
-        return export_parts(BertConfig(vocab_size=9, **sizes), parallelism)
+        sizes = {"hidden_size": 12 * num_heads, "intermediate_size": intermediate_size}
+        return export_parts(BertConfig(vocab_size=9, num_attention_heads=num_heads, **sizes), parallelism)
 
     assert [parts(parallelism) for parallelism in (0, 1, 2, 12)] == [2, 1, 2, 12]
     assert parts(0, num_heads=3) == parts(0, intermediate_size=31) == 1

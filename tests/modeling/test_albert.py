@@ -24,36 +24,25 @@ def test_variables_have_the_names_and_shapes_of_the_released_checkpoints():
         "bert/embeddings/word_embeddings": (V, E),
         "bert/embeddings/position_embeddings": (20, E),
         "bert/embeddings/token_type_embeddings": (2, E),
-        "bert/embeddings/LayerNorm/beta": (E,),
-        "bert/embeddings/LayerNorm/gamma": (E,),
-        "bert/encoder/embedding_hidden_mapping_in/kernel": (E, D),
-        "bert/encoder/embedding_hidden_mapping_in/bias": (D,),
-        f"{layer}/attention_1/self/query/kernel": (D, D),
-        f"{layer}/attention_1/self/query/bias": (D,),
-        f"{layer}/attention_1/self/key/kernel": (D, D),
-        f"{layer}/attention_1/self/key/bias": (D,),
-        f"{layer}/attention_1/self/value/kernel": (D, D),
-        f"{layer}/attention_1/self/value/bias": (D,),
-        f"{layer}/attention_1/output/dense/kernel": (D, D),
-        f"{layer}/attention_1/output/dense/bias": (D,),
-        f"{layer}/LayerNorm/beta": (D,),
-        f"{layer}/LayerNorm/gamma": (D,),
-        f"{layer}/ffn_1/intermediate/dense/kernel": (D, I),
-        f"{layer}/ffn_1/intermediate/dense/bias": (I,),
-        f"{layer}/ffn_1/intermediate/output/dense/kernel": (I, D),
-        f"{layer}/ffn_1/intermediate/output/dense/bias": (D,),
-        f"{layer}/LayerNorm_1/beta": (D,),
-        f"{layer}/LayerNorm_1/gamma": (D,),
-        "bert/pooler/dense/kernel": (D, D),
-        "bert/pooler/dense/bias": (D,),
-        "cls/predictions/transform/dense/kernel": (D, E),
-        "cls/predictions/transform/dense/bias": (E,),
-        "cls/predictions/transform/LayerNorm/beta": (E,),
-        "cls/predictions/transform/LayerNorm/gamma": (E,),
         "cls/predictions/output_bias": (V,),
         "cls/seq_relationship/output_weights": (2, D),
         "cls/seq_relationship/output_bias": (2,),
     }
+    for name, shape in {
+        "bert/encoder/embedding_hidden_mapping_in": (E, D),
+        f"{layer}/attention_1/self/query": (D, D),
+        f"{layer}/attention_1/self/key": (D, D),
+        f"{layer}/attention_1/self/value": (D, D),
+        f"{layer}/attention_1/output/dense": (D, D),
+        f"{layer}/ffn_1/intermediate/dense": (D, I),
+        f"{layer}/ffn_1/intermediate/output/dense": (I, D),
+        "bert/pooler/dense": (D, D),
+        "cls/predictions/transform/dense": (D, E),
+    }.items():
+        expected |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
+    for name, size in (("bert/embeddings", E), (layer, D), ("cls/predictions/transform", E)):
+        expected |= {f"{name}/LayerNorm/beta": (size,), f"{name}/LayerNorm/gamma": (size,)}
+    expected |= {f"{layer}/LayerNorm_1/beta": (D,), f"{layer}/LayerNorm_1/gamma": (D,)}
     model = PretrainingModel(BertEncoder(config))
     assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == expected
 
@@ -73,14 +62,9 @@ def test_each_group_and_each_layer_in_it_has_variables_of_its_own():
 def test_the_number_of_parameters_is_that_of_the_paper():
     """Table 1: 12M for base, 18M for large, 60M for xlarge, 235M for xxlarge."""
     large = {"num_hidden_groups": 1, "vocab_size": 30000, "num_hidden_layers": 24}
-    shapes = {
-        12: (768, 12, 3072, 12),
-        18: (1024, 16, 4096, 24),
-        60: (2048, 16, 8192, 24),
-        235: (4096, 64, 16384, 12),
-    }
-    for millions, (width, heads, inner, layers) in shapes.items():
-        sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner}
+    shapes = {12: (768, 12, 12), 18: (1024, 16, 24), 60: (2048, 16, 24), 235: (4096, 64, 12)}
+    for millions, (width, heads, layers) in shapes.items():
+        sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width}
         config = BertConfig.from_dict(large | sizes | {"num_hidden_layers": layers})
         assert abs(config.num_parameters / 1e6 - millions) < 0.055 * millions
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoder_options import FlatLayout, UnpaddedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.serving.export_stack import ExportStack
+from tests.modeling.model_cases import random_encoder
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
@@ -20,18 +20,9 @@ MASK = (np.arange(12) < LENGTHS[:, np.newaxis]).astype(np.int32)
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 
 
-def random_encoder(config=CONFIG, layout=FlatLayout, **options):
-    encoder = BertEncoder(config, layout=layout, **options)
-    rng = np.random.default_rng(1)
-    for variable in encoder.weights:
-        if variable.dtype == "float32":
-            variable.assign(rng.normal(0, 0.3, variable.shape))
-    return encoder
-
-
 @pytest.fixture(scope="module")
 def encoder():
-    return random_encoder()
+    return random_encoder(CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +62,7 @@ def test_the_pooler_reads_the_last_real_position(encoder, encoded):
 
 @pytest.mark.parametrize("num_parts", [1, 2])
 def test_other_ways_of_computing_give_the_same_numbers(encoded, num_parts):
-    other = random_encoder(layout=UnpaddedLayout)
+    other = random_encoder(CONFIG, layout=UnpaddedLayout)
     in_parts = ExportStack(other.transformer, num_parts).replacing_layers(other)
     with in_parts if num_parts > 1 else contextlib.nullcontext():
         found, pooled = other(IDS, MASK), other.pool(IDS, MASK)

@@ -14,7 +14,6 @@ from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
 
 PADDING_TOLERANCE = 1e-5
-FEATURE_LAYERS = ("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum")
 
 
 def make_model(config, *, trainable=True, **options):
@@ -77,37 +76,30 @@ def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
     assert np.isfinite(model({name: np.zeros_like(values) for name, values in windows.items()})).all()
 
 
-@pytest.mark.parametrize(
-    "feature_layers",
-    [*(pytest.param(name, marks=pytest.mark.slow) for name in FEATURE_LAYERS[:-1]), FEATURE_LAYERS[-1]],
-)
-def test_features_are_means_of_the_layers_over_real_positions(config, batch, feature_layers):
-    deeper = dataclasses.replace(config, num_hidden_layers=5)
-    model = ClassificationModel(BertEncoder(deeper, trainable=False), num_outputs=3, feature_layers=feature_layers)
-    encoded = model.encoder(**batch)
+def test_features_are_means_of_the_layers_over_real_positions(config, batch):
+    encoder = BertEncoder(dataclasses.replace(config, num_hidden_layers=5), trainable=False)
     mask = batch["input_mask"][:, :, None]
-    means = [(np.asarray(layer) * mask).sum(axis=1) / mask.sum(axis=1) for layer in encoded["encoder_layers"]]
-    expected = {
+    layers = encoder(**batch)["encoder_layers"]
+    means = [(np.asarray(layer) * mask).sum(axis=1) / mask.sum(axis=1) for layer in layers]
+    for feature_layers, expected in {
         "last": [means[-1]],
         "second_to_last": [means[-2]],
         "sum_last_four": [np.sum(means[-4:], axis=0)],
         "concat_last_four": means[-4:],
         "weighted_sum": means,
-    }[feature_layers]
-    np.testing.assert_allclose(model.features(batch), np.stack(expected, axis=1), atol=1e-5)
-    assert model(batch).shape == (6, 3)
+    }.items():
+        model = ClassificationModel(encoder, num_outputs=3, feature_layers=feature_layers)
+        features = np.asarray(model.features(batch))
+        np.testing.assert_allclose(features, np.stack(expected, axis=1), atol=1e-5, err_msg=feature_layers)
+        logits = np.asarray(model({"features": features.reshape(6, -1)}))
+        assert logits.shape == (6, 3)
+    begun = features.mean(axis=1) @ np.asarray(model.head.output_weights).T
+    np.testing.assert_allclose(logits, begun, atol=1e-5)  # the weighted sum begins as the mean of the layers
 
 
 def test_a_model_must_have_the_layers_that_are_read(config):
     with pytest.raises(UserError, match="feature_layers=concat_last_four needs 4 layers, but the model has 3"):
         ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers="concat_last_four")
-
-
-def test_the_weighted_sum_begins_as_the_mean_of_the_layers(config, batch):
-    model = ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers="weighted_sum")
-    features = np.asarray(model.features(batch))
-    expected = features.mean(axis=1) @ np.asarray(model.head.output_weights).T
-    np.testing.assert_allclose(model(batch), expected, atol=1e-5)
 
 
 def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, batch):
@@ -124,7 +116,7 @@ def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, ba
 @pytest.mark.parametrize("head_dropout", [None, 0.0, 0.5])  # None: the reference's tenth
 def test_training_drops_out_what_is_asked_of_what_the_head_reads(config, model_class, head_dropout):
     options = {} if head_dropout is None else {"head_dropout": head_dropout}
-    model = model_class(BertEncoder(config), num_outputs=3, **options)
+    model = model_class(BertEncoder(dataclasses.replace(config, num_hidden_layers=1)), num_outputs=3, **options)
     ones = np.ones([4000, 1, config.hidden_size], np.float32)
     model.head.output_weights.assign(np.ones(model.head.output_weights.shape))
     model.head.output_bias.assign(np.zeros(model.head.output_bias.shape))

@@ -62,16 +62,6 @@ def test_one_hot_and_gather_lookup_agree(config, model_dir, model, batch):
     )
 
 
-def test_attention_looks_at_real_positions_only(model, batch):
-    for probabilities in encode(model, batch)["attention_probabilities"]:
-        probabilities = np.asarray(probabilities)  # [B, N, F, T]
-        np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0, atol=1e-5)
-        padding = np.broadcast_to(batch["input_mask"][:, None, None, :] == 0, probabilities.shape)
-        assert padding.any()
-        assert probabilities[padding].max() == 0.0
-        assert probabilities[~padding].min() > 0.0
-
-
 def test_longer_padding_leaves_real_positions_alone(model, batch):
     longer = {name: np.pad(batch[name], [[0, 0], [0, 9]]) for name in ("input_ids", "input_mask", "segment_ids")}
     longer["input_ids"][:, -9:] = 77  # arbitrary ids under the padding

@@ -3,33 +3,22 @@
 With 32 replicas, TensorFlow's reduction over devices does not finish on two cores.
 """
 
-import json
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT, script_environment
-
-pytestmark = pytest.mark.endurance
+from tests.conftest import run_program
 
 # In a separate process, which has that many devices from the start.
 _PROGRAM = """
-import json, sys
 import tensorflow as tf
-num_replicas = int(sys.argv[1])
 cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_replicas)
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 16)
 import dataclasses
+import keras
 import numpy as np
-from official_bert.training.task import TrainingPlan
-from official_bert.training.tensorflow_step import TensorFlowSteps
-from official_bert.training.tensorflow_devices import mirrored_strategy
 from official_bert.training.task import WeightedSum
-from tests.training.sum_task import PLAN, SumTask
-
-strategy = mirrored_strategy("CPU", num_replicas) if num_replicas > 1 else tf.distribute.get_strategy()
-plan = dataclasses.replace(PLAN, train_batch_size=256, num_warmup_steps=0)
+from official_bert.training.tensorflow_devices import mirrored_strategy
+from official_bert.training.tensorflow_step import TensorFlowSteps
+from tests.training.sum_runs import PLAN, SumTask
 
 class Task(SumTask):
     def losses(self, outputs, batch):
@@ -38,33 +27,22 @@ class Task(SumTask):
         weights = tf.cast(batch["numbers"][:, 0] > 0.5, tf.float32)
         return {"squared": WeightedSum(tf.reduce_sum(errors * weights), tf.reduce_sum(weights))}
 
-import keras
-keras.utils.set_random_seed(1)
-task = Task()
-with strategy.scope():
-    model = task.build_model()
-steps = TensorFlowSteps(task, model, strategy, plan)
-numbers = tf.random.stateless_normal([256, 3], [7, 1])
-dataset = tf.data.Dataset.from_tensors({"numbers": numbers}).unbatch().batch(256).repeat()
-iterator = iter(strategy.experimental_distribute_dataset(dataset))
-history = steps.take(iterator, 1)
-print(json.dumps({
-    "loss": float(history["loss"][0]), "gradient_norm": float(history["gradient_norm"][0]),
-    "weights": [np.array(variable).ravel().tolist() for variable in model.trainable_variables],
-}))
+def one_step(strategy):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = Task().build_model()
+    plan = dataclasses.replace(PLAN, train_batch_size=256, num_warmup_steps=0)
+    numbers = tf.random.stateless_normal([256, 3], [7, 1])
+    batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors({"numbers": numbers}).repeat())
+    history = TensorFlowSteps(Task(), model, strategy, plan).take(iter(batches), 1)
+    return [history["loss"], history["gradient_norm"], *map(np.array, model.trainable_variables)]
+
+one, many = (one_step(strategy) for strategy in (tf.distribute.get_strategy(), mirrored_strategy("CPU", 16)))
+for found, expected in zip(many, one, strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 """
 
 
-def one_step(num_replicas):
-    command = [sys.executable, "-c", _PROGRAM, str(num_replicas)]
-    process = subprocess.run(command, capture_output=True, text=True, env=script_environment(), cwd=ROOT, timeout=300)
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
-
-
+@pytest.mark.endurance
 def test_a_step_of_16_replicas_is_one_of_one_replica():
-    one, many = one_step(1), one_step(16)
-    assert many["loss"] == pytest.approx(one["loss"], rel=1e-5)
-    assert many["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-5)
-    for found, expected in zip(many["weights"], one["weights"], strict=True):
-        assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    run_program(_PROGRAM)

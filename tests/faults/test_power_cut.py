@@ -14,7 +14,8 @@ import pytest
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.checkpoint_folder import BestCheckpoint, CheckpointFolder
 from official_bert.checkpoints.locate import latest_checkpoint, step_of
-from tests.training.evaluated_runs import assert_same_end, train
+from tests.conftest import endurance
+from tests.training.sum_runs import assert_same_end, train_and_evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +130,7 @@ def recorded(tmp_path_factory):
     whole = tmp_path_factory.mktemp("power") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(whole, patch)
-        assert train(whole) == (True, [2, 4, 6])
+        assert train_and_evaluate(whole) == (True, [2, 4, 6])
         disk.cut()
     return whole, disk.cuts
 
@@ -155,14 +156,13 @@ def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_pat
         shutil.rmtree(folder)
 
 
-@pytest.mark.endurance
-@pytest.mark.parametrize("step", [8, 1])
+@pytest.mark.parametrize("step", [12, *endurance(1)])
 def test_a_run_resumes_after_any_power_cut_with_the_same_result(recorded, tmp_path, step):
     whole, cuts = recorded
-    for number, (_, contents) in enumerate(cuts[::step]):
+    for number, (_, contents) in enumerate(cuts[::-step]):  # the last is that of a finished run
         folder = tmp_path / str(number)
         put(contents, folder)
-        assert train(folder)[0], contents.keys()
+        assert train_and_evaluate(folder)[0], contents.keys()
         assert_same_end(folder, whole)
         shutil.rmtree(folder)
     print(len(cuts), "power cuts")

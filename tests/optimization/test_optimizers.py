@@ -1,19 +1,18 @@
 """Optimizers by name: a new one needs a class and a row, and trains, saves and resumes like the reference's."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.optimization.optimizers import OPTIMIZERS, AdamWeightDecay, create_optimizer, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
-from official_bert.training.loop import Trainer
-from official_bert.training.task import TrainingPlan
 from tests.record_files import arrays_of
-from tests.training.sum_task import PLAN, SumTask, batches
+from tests.training.sum_runs import SumTask, begun, new_trainer, saved_steps, train
 
 NUM_STEPS = 6
 
@@ -40,38 +39,25 @@ def momentum_row(monkeypatch):
     monkeypatch.setitem(OPTIMIZERS, "momentum", Momentum)
 
 
-def train(folder, *, strategy=None, learning_rate=0.1, **changes):
-    """Train six steps with a checkpoint after each; return the trainable variables' paths."""
-    plan = TrainingPlan(
-        train_batch_size=PLAN.train_batch_size,
-        num_train_steps=NUM_STEPS,
-        learning_rate=learning_rate,
-        save_checkpoints_steps=1,
-        keep_checkpoint_max=0,
-        **changes,
-    )
-    keras.backend.clear_session()  # numbering of names restarts, as in a new process
-    trainer = Trainer(SumTask(), strategy or tf.distribute.get_strategy(), seed=1)
-    assert trainer.train(plan, batches, output_dir=str(folder), init_checkpoint=None)
-    return [variable.path for variable in trainer.model.trainable_variables]
-
-
-def arrays(folder, step):
-    return arrays_of(folder / f"model.ckpt-{step}")
+def train_six(folder, **changes):
+    """Train six steps with a checkpoint after each."""
+    settings = {"num_train_steps": NUM_STEPS, "num_warmup_steps": 0, "learning_rate": 0.1, "save_checkpoints_steps": 1}
+    assert train(folder, **settings, **changes)
 
 
 @pytest.mark.endurance
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
     options = {"optimizer": "momentum", "optimizer_options": {"momentum": 0.5, "global_clipnorm": 0.1}}
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    paths = train(whole, **options)
-    end = arrays(whole, NUM_STEPS)
+    whole = tmp_path / "whole"
+    train_six(whole, **options)
+    states = [arrays_of(whole / f"model.ckpt-{step}") for step in range(NUM_STEPS + 1)]
+    end = states[-1]
+    paths = [variable.path for variable in new_trainer().model.trainable_variables]
     assert set(end) == {*paths, *(f"{path}/velocity" for path in paths), "global_step"}
     assert end["global_step"] == NUM_STEPS
     assert {name for name in end if is_training_state(name, end)} == set(end) - set(paths)
 
-    for step in range(1, NUM_STEPS + 1):
-        before, after = arrays(whole, step - 1), arrays(whole, step)
+    for step, (before, after) in enumerate(itertools.pairwise(states), 1):
         rate = 0.1 * (1 - step / NUM_STEPS)
         gradients = [after[f"{path}/velocity"] - 0.5 * before[f"{path}/velocity"] for path in paths]
         np.testing.assert_allclose(np.sqrt(sum(np.sum(gradient**2) for gradient in gradients)), 0.1, rtol=1e-4)
@@ -79,32 +65,18 @@ def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
             moved = after[path] - before[path]
             np.testing.assert_allclose(moved, -rate * after[f"{path}/velocity"], atol=1e-6, err_msg=path)
 
-    resumed.mkdir()
-    for file in whole.glob("model.ckpt-3.*"):
-        (resumed / file.name).write_bytes(file.read_bytes())
-    (resumed / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    train(resumed, **options)
-    assert not (resumed / "model.ckpt-2.index").exists()
-    for name, values in arrays(resumed, NUM_STEPS).items():
+    resumed = begun(whole, 3)
+    train_six(resumed, **options)
+    assert saved_steps(resumed) == [3, 4, 5, 6]
+    for name, values in arrays_of(resumed / f"model.ckpt-{NUM_STEPS}").items():
         np.testing.assert_array_equal(values, end[name], err_msg=name)
 
 
 @pytest.mark.slow
 def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_row):
-    train(tmp_path, optimizer="momentum")
+    train_six(tmp_path, optimizer="momentum")
     with pytest.raises(UserError, match="lacks .*adam_m.*: it was trained with another optimizer; use that optimizer"):
-        train(tmp_path)
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("name", ["momentum", "lamb"])
-def test_another_optimizer_takes_the_same_steps_on_two_devices(name, tmp_path, momentum_row, two_devices):
-    options = {"optimizer": name, "optimizer_options": {"global_clipnorm": 0.5}}
-    train(tmp_path / "one", **options)
-    train(tmp_path / "two", strategy=two_devices, **options)
-    expected = arrays(tmp_path / "one", NUM_STEPS)
-    for name, values in arrays(tmp_path / "two", NUM_STEPS).items():
-        np.testing.assert_allclose(values, expected[name], atol=1e-6, err_msg=name)
+        train_six(tmp_path)
 
 
 def test_invalid_names_and_options_are_refused(momentum_row):

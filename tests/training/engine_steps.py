@@ -1,6 +1,5 @@
 """Steps of all tasks from the same weights on any engine: their losses, and the weights after them."""
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +14,23 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions, LoraSettings
-from official_bert.tasks.multiple_choice.task import MultipleChoiceTask
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.task import DistilledPretrainingTask, PretrainingTask, ReplacedTokenTask
 from official_bert.tasks.sentence_encoder.data import example_schema
 from official_bert.tasks.sentence_encoder.task import Objective, SentenceEncoderTask
-from official_bert.tasks.tagging.task import TaggingTask
 from official_bert.training.cluster import Cluster
 from official_bert.training.step import TrainingSteps
-from official_bert.training.task import TEACHER_LOGITS, DistilledTask, Task, TrainingPlan
+from official_bert.training.task import Task, TrainingPlan
 from tests.conftest import GOLDEN
-from tests.training.task_batches import CONFIG, LENGTH, PREDICTIONS, SIZE, TASKS, batch_of
+from tests.training.task_batches import CONFIG, LENGTH, PREDICTIONS, SIZE, SIZES, TASKS, batch_of
 from tests.training.trajectory import golden_batches, golden_plan, golden_task, golden_trajectory
 
 MODEL = GOLDEN / "pretraining_model"
 RECOMPUTED = EncoderOptions(recompute_layers=True)
 LORA = EncoderOptions(lora=LoraSettings(2, 6.0, ("value", "dense")))
 PARTS = {"gradient_accumulation_steps": 2}
+ON_TWO = {"plan": PARTS, "num_devices": 2}
+NUMBERS = tf.constant([[1, 2, 3], [4, 5, 6], [1, 7, 8], [9, 10, 0]])  # the last example lacks its third text
 
 
 class Row(NamedTuple):
@@ -42,57 +41,29 @@ class Row(NamedTuple):
     num_devices: int = 1
 
 
-def classification(name="classification", **row):
+def of_table(name, **row):
     return Row(TASKS[name], batch_of(name), **row)
 
 
-def crf(options):
-    config = dataclasses.replace(CONFIG, num_hidden_layers=1)
-    return TaggingTask(config, num_tags=4, max_seq_length=LENGTH, head="crf", encoder_options=options)
-
-
-def choices(options):
-    sizes = {"num_choices": 3, "max_seq_length": LENGTH, "is_padded_to_longest": False}
-    return MultipleChoiceTask(CONFIG, **sizes, encoder_options=options)
-
-
-def sentences(loss, weights=None, **loss_options):
-    """Return a task, of sparse vectors if it has weights, and a batch whose last example lacks its third text."""
-    head = {"poolings": ["splade"]} if weights else {"layers_after": [None]}
-    objective = Objective(loss, loss_options, vector_sizes=() if weights else (5,), regularizer_weights=weights)
+def contrastive(options):
+    objective = Objective("contrastive", {"temperature": 0.05, "symmetric": True}, vector_sizes=(5,))
     schema = example_schema(LENGTH // 3, 3, CONFIG.vocab_size, 2)
-    numbers = tf.constant([[1, 2, 3], [4, 5, 6], [1, 7, 8], [9, 10, 0]])
-    return (
-        lambda options: SentenceEncoderTask(
-            CONFIG, schema, objective, is_padded_to_longest=False, encoder_options=options, **head
-        ),
-        {**batch_of("multiple choice"), "text_numbers": numbers},
-    )
+    more = {"is_padded_to_longest": False, "encoder_options": options, "layers_after": [None]}
+    return SentenceEncoderTask(CONFIG, schema, objective, **more)
 
 
 def replaced_tokens(options):
     config = BertConfig.from_dict({**CONFIG.to_dict(), "family": "electra", "embedding_size": 12})
-    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "eval_batch_size": SIZE}
-    return ReplacedTokenTask(config, generator_size=0.5, encoder_options=options, **sizes)
-
-
-def distilled(options):
-    """Learn from logits in the records."""
-    return DistilledTask(TASKS["classification"](options), soft_target_weight=0.5, temperature=2.0)
+    return ReplacedTokenTask(config, generator_size=0.5, encoder_options=options, **SIZES)
 
 
 def taught(options):
     """Learn from a teacher that reads the same batches."""
     flags = {"input_file": "-", "output_dir": "-", "bert_config_file": "-", "do_train": True}
-    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "eval_batch_size": SIZE}
     dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
     config = BertConfig.from_dict({**json.loads((MODEL / "bert_config.json").read_text()), **dropout})
-    task = PretrainingTask(config, encoder_options=options, **sizes)
+    task = PretrainingTask(config, encoder_options=options, **SIZES)
     return DistilledPretrainingTask(task, config, PretrainingConfig(**flags, teacher=str(MODEL / "bert_model.ckpt")))
-
-
-def with_logits(batch):
-    return {**batch, TEACHER_LOGITS: tf.constant(np.random.default_rng(3).normal(size=[SIZE, 3]), tf.float32)}
 
 
 LAYERS = {
@@ -101,18 +72,12 @@ LAYERS = {
     "nan_policy": "skip",
 }
 ROWS = {
-    "pretraining": lambda: classification("pretraining", options=RECOMPUTED, plan={"optimizer": "lamb"}),
-    "windows": lambda: classification("classification of windows", options=LORA),
-    "all layers": lambda: classification("classification by all layers", plan=LAYERS, num_devices=4),
-    "CRF": lambda: Row(crf, batch_of("tagging"), plan=PARTS, num_devices=2),
-    "contrastive": lambda: Row(*sentences("contrastive", temperature=0.05, symmetric=True), plan=PARTS, num_devices=2),
+    "windows": lambda: of_table("classification of windows", options=LORA),
+    "all layers": lambda: of_table("classification by all layers", plan=LAYERS, num_devices=4),
+    "contrastive": lambda: Row(contrastive, {**batch_of("multiple choice"), "text_numbers": NUMBERS}, **ON_TWO),
     "taught": lambda: Row(taught, batch_of("pretraining"), plan=PARTS),
-    "distilled": lambda: Row(distilled, with_logits(batch_of("classification")), plan=PARTS),
-    "question answering": lambda: classification("question answering"),
     "replaced tokens": lambda: Row(replaced_tokens, batch_of("pretraining")),
-    "LSTM": lambda: classification("tagging by an LSTM", plan={"train_only": "bias"}),
-    "multiple choice": lambda: Row(choices, batch_of("multiple choice"), options=LORA),
-    "sparse": lambda: Row(*sentences("triplet", (2.0, 3.0), margin=1.0), plan=PARTS | {"learning_rate": 1e-4}),
+    "LSTM": lambda: of_table("tagging by an LSTM", plan={"train_only": "bias"}),
 }
 
 

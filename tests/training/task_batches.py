@@ -14,6 +14,7 @@ from official_bert.tasks.tagging.task import TaggingTask
 
 LENGTHS = np.array([12, 3, 7, 5])
 SIZE, LENGTH, PREDICTIONS = len(LENGTHS), 12, 3
+SIZES = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS, "eval_batch_size": SIZE}
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48,
     max_position_embeddings=LENGTH, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -21,13 +22,7 @@ CONFIG = BertConfig(
 
 # Dropout in heads is constant, and such gradients cannot be compared.
 TASKS = {
-    "pretraining": lambda options: PretrainingTask(
-        CONFIG,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        eval_batch_size=SIZE,
-        encoder_options=options,
-    ),
+    "pretraining": lambda options: PretrainingTask(CONFIG, **SIZES, encoder_options=options),
     "classification": lambda options: _classification(options),
     "classification of windows": lambda options: _classification(options, window_length=LENGTH // 2),
     "classification by all layers": lambda options: _classification(options, feature_layers="weighted_sum"),
@@ -45,16 +40,9 @@ TASKS = {
 
 
 def _classification(options: EncoderOptions, **others) -> ClassificationTask:
-    return ClassificationTask(
-        CONFIG,
-        problem="single_label",
-        num_labels=3,
-        metric_names=(),
-        max_length=LENGTH,
-        eval_batch_size=SIZE,
-        encoder_options=options,
-        **others,
-    )
+    labels = {"problem": "single_label", "num_labels": 3, "metric_names": ()}
+    sizes = {"max_length": LENGTH, "eval_batch_size": SIZE}
+    return ClassificationTask(CONFIG, **labels, **sizes, encoder_options=options, **others)
 
 
 def batch_of(name: str) -> dict[str, tf.Tensor]:

@@ -19,10 +19,9 @@ from official_bert.modeling.token_model import named_inputs
 from official_bert.support.errors import UserError
 from tests.conftest import endurance, run_script
 from tests.modeling import model_cases
-from tests.modeling.model_cases import CASES, CONFIG
+from tests.modeling.model_cases import CASES, CONFIG, ONE_LAYER
 
 NUM_EXAMPLES, LENGTH, CLASSES = 6, 8, 3
-ONE_LAYER = dataclasses.replace(CONFIG, num_hidden_layers=1)
 LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
+from unittest import mock
 
 from official_bert.support.files import KILL_AT_VARIABLE
 from tests.conftest import run_script, script_command, script_environment
@@ -17,15 +18,8 @@ _RATES = ("examples_per_second", "tokens_per_second")
 
 def run(script, flags, kill_at=None):
     """Run a script until it ends or is killed at "PLACE:NUMBER", see `fault_points`; return a `Result`."""
-    previous = os.environ.pop(KILL_AT_VARIABLE, None)
-    try:
-        if kill_at:
-            os.environ[KILL_AT_VARIABLE] = kill_at
+    with mock.patch.dict(os.environ, {KILL_AT_VARIABLE: kill_at} if kill_at else {}):
         return run_script(script, **flags)
-    finally:
-        os.environ.pop(KILL_AT_VARIABLE, None)
-        if previous:
-            os.environ[KILL_AT_VARIABLE] = previous
 
 
 def is_killed_after(script, flags, seconds):

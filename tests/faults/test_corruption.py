@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.safetensors import from_hf, read_folder
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.batches import reporting_damaged_records
@@ -26,10 +25,12 @@ from official_bert.tasks.pretraining.data import PRETRAINING_SCHEMA
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config
-from tests.conftest import endurance, run_here
+from tests.conftest import run_here
+from tests.record_files import arrays_of
 
 pytestmark = pytest.mark.slow
 
+ENDS = ("index", "data-00000-of-00001")
 TEXTS = [("the harbour woke", "before the town"), ("", "the boats")]
 SCHEMA = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
 
@@ -67,18 +68,12 @@ def repeat_end(content, rng):
 DAMAGES = (flip_bits, flip_bits, truncate, truncate, empty, fill_with_zeros, swap_parts, repeat_end)
 
 
-def read_checkpoint(folder):
-    reader = CheckpointReader(str(folder))
-    return {name: reader.read(name) for name in sorted(reader.shapes)}
-
-
 def read_records(folder):
     path = str(folder / "train.tfrecord")
     check_first_record(path, SCHEMA)
     with reporting_damaged_records([path], SCHEMA):
         num_records = count_records(path)
-        batches = evaluation_batches([path], SCHEMA, batch_size=32).as_numpy_iterator()
-        batches = [dict(batch) for batch in batches]
+        batches = list(evaluation_batches([path], SCHEMA, batch_size=32).as_numpy_iterator())
     return {"count": np.array(num_records), **{f"{i} {n}": v for i, b in enumerate(batches) for n, v in b.items()}}
 
 
@@ -93,30 +88,20 @@ def ask(folder):
 
 class Target(NamedTuple):
     names: tuple[str, ...]  # in the folder that is read
-    read: Callable  # returns arrays by name
-    is_noticed: bool  # whether damage with an effect must be noticed
+    read: Callable  # returns arrays by name if damage must be noticed
+    is_noticed: bool = False  # whether damage with an effect must be noticed
     num_damages: int = len(DAMAGES)  # per file
 
 
 TARGETS = {
-    "checkpoint": Target(
-        ("model.ckpt-7.index", "model.ckpt-7.data-00000-of-00001", "checkpoint"), read_checkpoint, is_noticed=True
-    ),
+    "checkpoint": Target((*(f"model.ckpt-7.{end}" for end in ENDS), "checkpoint"), arrays_of, is_noticed=True),
     "records": Target(("train.tfrecord",), read_records, is_noticed=True),
     "architecture": Target(
-        ("bert_config.json",),
-        lambda folder: {"": np.array(BertConfig.from_json_file(str(folder / "bert_config.json")).to_json_string())},
-        is_noticed=False,
+        ("bert_config.json",), lambda folder: BertConfig.from_json_file(f"{folder}/bert_config.json")
     ),
-    "vocabulary": Target(
-        ("vocab.txt",),
-        lambda folder: {"": np.array(list(Vocabulary.from_file(str(folder / "vocab.txt")).token_to_id))},
-        is_noticed=False,
-    ),
-    "settings of a run": Target(
-        ("run_config.json",), lambda folder: {"": np.array(str(read_run_config(str(folder))))}, is_noticed=False
-    ),
-    "Hugging Face folder": Target(("config.json", "model.safetensors"), read_hf, is_noticed=False),
+    "vocabulary": Target(("vocab.txt",), lambda folder: Vocabulary.from_file(f"{folder}/vocab.txt")),
+    "settings of a run": Target(("run_config.json",), lambda folder: read_run_config(str(folder))),
+    "Hugging Face folder": Target(("config.json", "model.safetensors"), read_hf),
     "export": Target(
         (
             *("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"),
@@ -134,8 +119,8 @@ def folders(tmp_path_factory, model_dir, files_of_model, records_file, write_exp
     root = tmp_path_factory.mktemp("intact")
     checkpoint = root / "checkpoint"
     checkpoint.mkdir()
-    for suffix in ("index", "data-00000-of-00001"):
-        shutil.copy(model_dir / f"bert_model.ckpt.{suffix}", checkpoint / f"model.ckpt-7.{suffix}")
+    for end in ENDS:
+        shutil.copy(model_dir / f"bert_model.ckpt.{end}", checkpoint / f"model.ckpt-7.{end}")
     (checkpoint / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     vocab_file = files_of_model["vocab_file"]
     kinds = {"records": records_file, "architecture": model_dir / "bert_config.json", "vocabulary": vocab_file}
@@ -162,22 +147,20 @@ def is_refused(found):
     return isinstance(found, str)
 
 
-@pytest.mark.parametrize("seed", [1, *endurance(*range(2, 7))])
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
+def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name):
     target, intact = TARGETS[name], folders / name
     expected = target.read(intact)
-    rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))
+    rng = random.Random(zlib.crc32(name.encode()))
     folder = tmp_path / "damaged"
     shutil.copytree(intact, folder)
     num_noticed = 0
     for file in target.names:
         content = (intact / file).read_bytes()
-        for number in range(target.num_damages):
-            damage = DAMAGES[number % len(DAMAGES)] if number < len(DAMAGES) else rng.choice(DAMAGES)
+        for number, damage in enumerate(DAMAGES[: target.num_damages]):
             (folder / file).write_bytes(damage(content, rng))
             found = outcome(target, folder)
-            what = f"{file}, damage {number} ({damage.__name__}), seed {seed}: {found if is_refused(found) else ''}"
+            what = f"{file}, damage {number} ({damage.__name__}): {found if is_refused(found) else ''}"
             if is_refused(found):
                 num_noticed += 1
                 assert folder.name in found or os.path.basename(file) in found, what

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from official_bert.serving.versions import check_whole, complete_versions
-from tests.conftest import ROOT, endurance, run_cold
+from tests.conftest import endurance, run_cold
 from tests.faults import killing
 from tests.training.short_runs import runs_of_all_tasks
 
@@ -28,12 +28,10 @@ STARTS_IN_A_FOLDER = 5  # after these a run may finish
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, one_layer_config_file, model_dir, records_file, vocab_file):
-    """A short run with dropout for each task: name to script and flags."""
+    """A short run with dropout for each task: name to command and flags."""
     model = {"bert_config_file": one_layer_config_file, "init_checkpoint": str(model_dir / "bert_model.ckpt")}
     short = runs_of_all_tasks(tmp_path_factory.mktemp("data"), model, records_file, vocab_file)
-    named = {script: f"{script}.py" for script, _ in short.values() if (ROOT / f"{script}.py").exists()}
-    settings = {task: {**flags, **SAVING, **VARIANTS[task]} for task, (_, flags) in short.items()}
-    return {task: (named.get(script, script), settings[task]) for task, (script, _) in short.items()}
+    return {task: (script, {**flags, **SAVING, **VARIANTS[task]}) for task, (script, flags) in short.items()}
 
 
 def in_folder(flags, folder):
@@ -104,8 +102,9 @@ def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_kills", "num_by_time"), [(2, 1), *endurance((12, 3))])
-@pytest.mark.parametrize("task", ["pretraining", *endurance(*list(VARIANTS)[1:])])
+@pytest.mark.parametrize(
+    ("task", "num_kills", "num_by_time"), [("pretraining", 2, 0), *endurance(*((task, 12, 3) for task in VARIANTS))]
+)
 def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task, num_kills, num_by_time):
     killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=num_kills, num_by_time=num_by_time)
     assert len(killed_at) == num_kills
@@ -120,7 +119,7 @@ def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, t
 
     def start(folder, kill_at=""):
         monkeypatch.setenv(killing.KILL_AT_VARIABLE, kill_at)
-        command = killing.script_command("run_classifier.py", {**flags, "output_dir": folder})
+        command = killing.script_command("run_classifier", {**flags, "output_dir": folder})
         return run_cold("launch_workers", "--", *command, num_workers=2)
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -3,50 +3,22 @@
 import contextlib
 import os
 
-import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.config.bert_config import LORA_SCALE
 from official_bert.support import writing
 from official_bert.support.errors import UserError
-from tests.conftest import endurance, run_script
+from tests.conftest import endurance
 from tests.faults import killing
 from tests.recording import fail_after
 
 
-@pytest.fixture(scope="module")
-def flags_of(files_of_model, model_dir, corpus_file, tmp_path_factory):
-    """Command and direction to the flags but `--output_dir`."""
-    folder = tmp_path_factory.mktemp("made")
-    model = {**files_of_model, "init_checkpoint": str(model_dir / "trained_model.ckpt-12")}
-    hugging_face = str(folder / "hf")
-    assert run_script("convert_hf_checkpoint", **model, to_hf=True, output_dir=hugging_face).code == 0
-    reader = CheckpointReader(files_of_model["init_checkpoint"])
-    kernel = "bert/encoder/layer_0/attention/self/query/kernel"
-    factor = reader.read(kernel)[:2]
-    updates = {kernel.replace("kernel", "lora_kernel_a"): factor.T, kernel.replace("kernel", "lora_kernel_b"): factor}
-    write_checkpoint(str(folder / "lora.ckpt"), {kernel: reader.read(kernel), **updates, LORA_SCALE: np.float32(0.5)})
-    return {
-        "edit_checkpoint of positions": {**model, "max_position_embeddings": 80},
-        "edit_checkpoint": model,
-        "edit_checkpoint of vocabulary": {**model, "input_file": corpus_file, "prune": True},
-        "convert_hf_checkpoint of an adapter": {**files_of_model, "init_checkpoint": str(folder / "lora.ckpt")},
-        "convert_hf_checkpoint": {"hf_dir": hugging_face},
-        "convert_hf_checkpoint --to_hf": {**model, "to_hf": True},
-    }
-
-
-COMMANDS = (
-    "edit_checkpoint of positions", "edit_checkpoint", "edit_checkpoint of vocabulary",
-    "convert_hf_checkpoint of an adapter", "convert_hf_checkpoint", "convert_hf_checkpoint --to_hf",
-)  # fmt: skip
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [COMMANDS[0], *endurance(*COMMANDS[1:])])
-def test_a_killed_command_can_be_repeated(flags_of, tmp_path, name):
-    command, flags = name.split()[0], {**flags_of[name], "output_dir": tmp_path / "new" / "out"}
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [("convert_hf_checkpoint", {"to_hf": True}), *endurance(("edit_checkpoint", {"max_position_embeddings": 80}))],
+)
+def test_a_killed_command_can_be_repeated(files_of_model, tmp_path, command, own):
+    flags = {**files_of_model, **own, "output_dir": tmp_path / "new" / "out"}
     passed = killing.places(command, {**flags, "output_dir": tmp_path / "whole"}, tmp_path)
     for place in ["rename_folder out", *(place for place in passed if place.startswith("published"))]:
         killing.assert_killed(killing.run(command, flags, f"{place}:1"))

@@ -1,6 +1,5 @@
 """Making records, killed and interrupted: no incomplete file gets its final name, and a rerun completes it."""
 
-import functools
 import random
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 from tests.conftest import endurance, script_environment
 from tests.faults import killing
 
-SIGNALS = (signal.SIGINT, *endurance(signal.SIGTERM, signal.SIGKILL, signal.SIGHUP))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +28,8 @@ def flags_of(folder, corpus, vocab_file, **more):
     return {"input_file": corpus, "output_file": names, "vocab_file": vocab_file, "max_seq_length": 32, **more}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, corpus, vocab_file):
-    """Return a function from settings to the folder that a whole run with them makes, once."""
-
-    @functools.cache
-    def folder(**how):
-        path = tmp_path_factory.mktemp("whole")
-        assert killing.run(SCRIPT, flags_of(path, corpus, vocab_file, **how)).code == 0
-        return path
-
-    return folder
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+def contents(folder, names="*"):
+    return {path.name: path.read_bytes() for path in folder.glob(names)}
 
 
 SHARDED = {"sampling": "sharded", "num_processes": 2}
@@ -51,13 +37,11 @@ SCRIPT = "create_pretraining_data.py"
 
 
 @pytest.mark.parametrize(
-    ("how", "num_kills"),
-    [(SHARDED, 3), *endurance(({}, 10), (SHARDED, 10))],
-    ids=["sharded, some", "serial", "sharded"],
+    ("how", "num_kills"), [(SHARDED, 2), *endurance(({}, 10), (SHARDED, 10))], ids=["some", "serial", "sharded"]
 )
 @pytest.mark.slow
 def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_file, tmp_path, how, num_kills):
-    whole, broken, how = tmp_path / "whole", tmp_path / "broken", {**how, "dupe_factor": 2}
+    whole, broken, how = tmp_path / "whole", tmp_path / "broken", {**how, "dupe_factor": 1}
     passed = killing.places(SCRIPT, flags_of(whole, corpus, vocab_file, **how), tmp_path)
     expected, rng = contents(whole), random.Random(num_kills)
     # At the end all files are renamed in turn; a kill between two renames leaves complete files.
@@ -73,15 +57,11 @@ def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_f
             continue
         assert result.code in (-signal.SIGKILL, 1), result  # 1: a worker of the first process was killed
         assert "Traceback" not in result.errors, result
-        assert all(expected[name] == content for name, content in contents_of_records(broken).items())
+        assert all(expected[name] == content for name, content in contents(broken, "*.tfrecord").items())
     result = killing.run(SCRIPT, flags)
     assert result.code == 0, result
     assert contents(broken) == expected
     assert killing.stray_files(broken) == []
-
-
-def contents_of_records(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord")}
 
 
 def processes_of_group(number):
@@ -91,11 +71,10 @@ def processes_of_group(number):
 @pytest.mark.endurance
 @pytest.mark.parametrize("how", [{}, SHARDED], ids=["serial", "sharded"])
 @pytest.mark.parametrize("sign", SIGNALS)
-def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(
-    corpus, vocab_file, whole, tmp_path, how, sign
-):
-    broken, expected = tmp_path / "broken", contents(whole(**how))
-    flags = flags_of(broken, corpus, vocab_file, **how)
+def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(corpus, vocab_file, tmp_path, how, sign):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert killing.run(SCRIPT, flags_of(whole, corpus, vocab_file, **how)).code == 0
+    expected, flags = contents(whole), flags_of(broken, corpus, vocab_file, **how)
     rng = random.Random(sign)
     for _ in range(2):
         command = killing.script_command(SCRIPT, flags)
@@ -112,6 +91,6 @@ def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(
                 break
             time.sleep(0.1)
         assert not left
-        assert all(expected[name] == content for name, content in contents_of_records(broken).items())
+        assert all(expected[name] == content for name, content in contents(broken, "*.tfrecord").items())
     assert killing.run(SCRIPT, flags).code == 0
     assert contents(broken) == expected

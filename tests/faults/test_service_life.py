@@ -1,15 +1,7 @@
-"""A model under long use: constant results and memory, no retracing, with and without hostile requests.
+"""A model under long use: constant results and memory, no retracing, with and without hostile requests."""
 
-As a program, this module calls an export or a `Predictor` many times from many threads and prints statistics as JSON:
-python -m tests.faults.test_service_life EXPORT NUM_REQUESTS signature|predictor
-"""
-
-import json
 import os
 import random
-import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from official_bert.inference.predictor import Predictor
-from tests.conftest import ROOT, script_environment
 
 NUM_THREADS, NUM_PAIRS = 16, 64
 WORDS = ("the", "harbour", "town", "boats", "rain", "é", "서울", "👨\u200d👩", "\u0000", "mirror")
@@ -67,58 +58,26 @@ def by_predictor(export):
     return ask, hostile, lambda: 0
 
 
-def resident_bytes():
-    with open("/proc/self/statm") as source:
-        return int(source.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def main():
-    export, num_requests, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    ask, hostile, size_of_graph = {"signature": by_signature, "predictor": by_predictor}[way](export)
+@pytest.mark.endurance
+@pytest.mark.parametrize(("way", "num_requests"), [(by_signature, 100_000), (by_predictor, 20_000)])
+def test_answers_and_memory_stay_the_same(tmp_path, write_export, way, num_requests):
+    ask, hostile, size_of_graph = way(write_export(tmp_path))
     pairs = make_pairs()
     expected = [ask(pair) for pair in pairs]  # one by one
-    lock, worst, refused = threading.Lock(), [0.0], [0]
 
     def request(number):
         if number % HOSTILE_EVERY == 0:
-            if hostile(number // HOSTILE_EVERY):
-                with lock:
-                    refused[0] += 1
-            return
-        difference = float(np.abs(ask(pairs[number % NUM_PAIRS]) - expected[number % NUM_PAIRS]).max())
-        with lock:
-            worst[0] = max(worst[0], difference)
+            assert hostile(number // HOSTILE_EVERY)
+        else:
+            answer = ask(pairs[number % NUM_PAIRS])
+            np.testing.assert_allclose(answer, expected[number % NUM_PAIRS], atol=1e-5)
 
-    with ThreadPoolExecutor(NUM_THREADS) as threads:
-        list(threads.map(request, range(num_requests // 2)))  # until memory use is stable
-        before, operations = resident_bytes(), size_of_graph()
-        list(threads.map(request, range(num_requests // 2)))
-        after = resident_bytes()
-    found = {"worst": worst[0], "refused": refused[0], "before": before, "after": after}
-    json.dump({**found, "new_operations": size_of_graph() - operations}, sys.stdout)
+    def used_after_requests():
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            list(threads.map(request, range(num_requests // 2)))
+        with open("/proc/self/statm") as source:
+            return int(source.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), size_of_graph()
 
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory, write_export):
-    return write_export(tmp_path_factory.mktemp("serving"))
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("way", "num_requests"),
-    [("signature", 1000), ("predictor", 1000), ("signature", 100_000), ("predictor", 20_000)],
-)
-def test_answers_and_memory_stay_the_same(export, way, num_requests):
-    command = [sys.executable, "-m", __name__, export, str(num_requests), way]
-    process = subprocess.run(command, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=3000)
-    assert process.returncode == 0, process.stderr[-2000:]
-    found = json.loads(process.stdout)
-    print(found)
-    assert found["worst"] < 1e-5
-    assert found["refused"] == num_requests // HOSTILE_EVERY
-    assert found["new_operations"] == 0
-    assert found["after"] < 1.05 * found["before"]
-
-
-if __name__ == "__main__":
-    main()
+    (before, operations), (after, operations_after) = used_after_requests(), used_after_requests()
+    print(before, after)
+    assert after < 1.05 * before and operations_after == operations

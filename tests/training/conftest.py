@@ -1,17 +1,8 @@
 """Shared by the tests of training."""
 
 import json
-import signal
 
 import pytest
-
-
-@pytest.fixture
-def restored_handler():
-    """Let a test send SIGTERM, which training handles until the process ends."""
-    previous = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, previous)
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,14 @@ import json
 import random
 
 _WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bridge", "mirror", "town")
+_TAGGED = {word: f"{word} {'B-LOC' if word == 'harbour' else 'O'}\n" for word in _WORDS}
 
 
 def pretraining_flags(records_file, model_dir, **more):
     """Return the flags of a run with dropout."""
-    return {
-        "input_file": records_file,
-        "bert_config_file": model_dir / "bert_config.json",
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "train_batch_size": 8,
-        "num_warmup_steps": 4,
-        "learning_rate": 1e-3,
-        "do_train": True,
-        **more,
-    }
+    files = {"input_file": records_file, "bert_config_file": model_dir / "bert_config.json"}
+    sizes = {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 8}
+    return {**files, **sizes, "num_warmup_steps": 4, "learning_rate": 1e-3, "do_train": True, **more}
 
 
 def _texts(rng, count):
@@ -31,11 +24,8 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
     for name, count in (("train", 50), ("dev", 21)):
         rows = [f"{text}\t{int('snow' in text)}\n" for text in _texts(rng, count)]
         (data / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-        sentences = [
-            [f"{word} {'B-LOC' if word == 'harbour' else 'O'}\n" for word in text.split()]
-            for text in _texts(rng, count)
-        ]
-        (data / f"{name}.conll").write_text("\n".join("".join(lines) for lines in sentences))
+        sentences = ["".join(_TAGGED[word] for word in text.split()) for text in _texts(rng, count)]
+        (data / f"{name}.conll").write_text("\n".join(sentences))
         pairs = [f"{text}\t{text.split()[0]} {_texts(rng, 1)[0]}\n" for text in _texts(rng, count)]
         (data / f"{name}.pairs.tsv").write_text("question\tanswer\n" + "".join(pairs))
         own = random.Random(count)
@@ -62,8 +52,7 @@ def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
             "log_steps": 1, "do_eval": True, "eval_batch_size": 4, "max_eval_steps": 3,
         }),
         "classification": ("run_classifier", {
-            **labelling, **table, "train_file": "train.tsv", "eval_file": "dev.tsv",
-            "predict_file": "dev.tsv",
+            **labelling, **table, "train_file": "train.tsv", "eval_file": "dev.tsv", "predict_file": "dev.tsv",
         }),
         "tagging": ("run_ner", {
             **labelling, "train_file": str(data / "train.conll"), "eval_file": str(data / "dev.conll"),

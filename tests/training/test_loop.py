@@ -59,24 +59,6 @@ def test_wrong_arguments_are_named(model_dir, tmp_path):
 
 
 @pytest.mark.endurance
-def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(model_dir, records_file, two_devices):
-    predictions = []
-    num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))
-    for strategy in (None, two_devices):
-        task, trainer = make_trainer(model_dir, strategy=strategy)
-        trainer.load_initial(str(model_dir / "bert_model.ckpt"))
-        for batch_size in (8, 22):
-            batches = evaluation_batches([records_file], task.schema, batch_size=batch_size)
-            predictions.append(trainer.predict(batches, num_records=num_records))
-    assert num_records % 8 and num_records % 22 == 0  # with and without a padded last batch
-    for other in predictions:
-        assert other["masked_lm_loss"].shape == (num_records, 10)
-        assert other["next_sentence_hit"].shape == (num_records,)
-        for name in other:
-            np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
-
-
-@pytest.mark.endurance
 def test_streamed_results_are_in_record_order(model_dir, records_file, two_devices, monkeypatch):
     monkeypatch.setattr(loop, "_BYTES_AT_ONCE", 1000)
     num_records = 21  # a last chunk of one, and a padded last batch

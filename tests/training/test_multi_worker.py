@@ -1,4 +1,8 @@
-"""Two worker processes on this machine: same results as one process, and only one writes files."""
+"""Two worker processes on this machine: same results as one process, and only one writes files.
+
+As a program, this module makes runs one after another, as a worker: `test_multi_worker.py RUNS`, a JSON file of
+[[script, {flag: value}], ...].
+"""
 
 import functools
 import json
@@ -14,32 +18,28 @@ import pytest
 
 from official_bert.commands.launch_workers import free_ports, tf_config
 from official_bert.training.run_folder import read_results
-from tests.conftest import ROOT, endurance, run_script, script_command, script_environment
-from tests.faults.killing import scalars
+from tests.conftest import endurance, run_here, script_command, script_environment
+from tests.faults.killing import arrays, scalars
 from tests.record_files import arrays_of
 from tests.training.short_runs import pretraining_flags, runs_of_all_tasks
-from tests.training.worker_runs import run_all
 
 pytestmark = [pytest.mark.multi_process, pytest.mark.slow]
 
 
-def start_workers(command, logs, count=2):
-    """Start the same command as workers on this machine, each with its own log."""
-    addresses = [f"localhost:{port}" for port in free_ports(count)]
-    for index in range(count):
+def start_workers(command, logs):
+    """Start the same command as two workers on this machine, each with its own log."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    for index in range(2):
+        variables = {"TF_CONFIG": tf_config(addresses, index), "TF_NUM_INTRAOP_THREADS": "1"}
         with open(logs / f"worker{index}.log", "w") as log:
-            yield subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**script_environment(), "TF_CONFIG": tf_config(addresses, index), "TF_NUM_INTRAOP_THREADS": "1"},
-            )
+            streams = {"stdout": log, "stderr": subprocess.STDOUT}
+            yield subprocess.Popen(command, **streams, env=script_environment() | variables)
 
 
-def finish(processes, seconds=300):
+def finish(processes):
     """Wait for all processes and return their exit codes."""
     try:
-        return [process.wait(seconds) for process in processes]
+        return [process.wait(300) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -55,13 +55,11 @@ def runs(tmp_path_factory, quiet_model, records_file, vocab_file):
     return runs_of_all_tasks(data, quiet_model, records_file, vocab_file, head_dropout=0.0)
 
 
-def with_folders(runs, folder, **more):
-    """Return the runs with separate folders; the classifier's also exports its model."""
-    found = []
-    for name, (script, flags) in runs.items():
-        export = {"do_export": True, "export_dir": str(folder / name / "export")} if name == "classification" else {}
-        found.append((script, {**flags, **more, **export, "output_dir": str(folder / name)}))
-    return found
+def in_folder(run, folder):
+    """Return a run with its output folder; the classifier's also exports its model."""
+    script, flags = run
+    export = {"do_export": True, "export_dir": str(folder / "export")} if script == "run_classifier" else {}
+    return script, {**flags, **export, "output_dir": str(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,8 @@ def alone(runs, tmp_path_factory):
 
     @functools.cache
     def folder_of(task):
-        run_all(with_folders({task: runs[task]}, folder))
+        script, flags = in_folder(runs[task], folder / task)
+        run_here(script, **flags)
         return folder / task
 
     return folder_of
@@ -84,15 +83,14 @@ def check_same_training(one_folder, other_folder):
     compared = 0
     for one, two in zip(expected, found, strict=True):
         for name in one.keys() - {"split", "step"}:
-            np.testing.assert_allclose(
-                two[name], one[name], rtol=1e-3 if "norm" in name else 1e-5, atol=1e-6, err_msg=name
-            )
+            tolerance = 1e-3 if "norm" in name else 1e-5
+            np.testing.assert_allclose(two[name], one[name], rtol=tolerance, atol=1e-6, err_msg=name)
             compared += "loss" in name
     assert compared >= 6
     last = max(line["step"] for line in expected)
-    arrays, others = (arrays_of(folder / f"model.ckpt-{last}") for folder in (one_folder, other_folder))
-    assert arrays.keys() == others.keys()
-    for name, one in arrays.items():
+    weights, others = (arrays_of(folder / f"model.ckpt-{last}") for folder in (one_folder, other_folder))
+    assert weights.keys() == others.keys()
+    for name, one in weights.items():
         # Biases of keys and of start and end logits have zero gradients up to rounding: they are noise.
         noise = 1e-8 if name.endswith(("adam_m", "adam_v")) else 2e-6
         np.testing.assert_allclose(others[name], one, atol=max(1e-3 * np.abs(one).max(), noise), err_msg=name)
@@ -107,13 +105,11 @@ def check_same_results(one_folder, other_folder):
     for name in ("predictions.conll", "predictions.json"):
         if (one_folder / name).exists():
             assert (other_folder / name).read_bytes() == (one_folder / name).read_bytes()
-    if (one_folder / "vectors.npy").exists():
-        vectors = [np.load(folder / "vectors.npy") for folder in (one_folder, other_folder)]
-        np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-5)
-    if (one_folder / "test_results.tsv").exists():
-        tables = [np.loadtxt(folder / "test_results.tsv") for folder in (one_folder, other_folder)]
-        assert len(tables[0]) == 21
-        np.testing.assert_allclose(tables[1], tables[0], atol=1e-5)
+    for name, read in (("vectors.npy", np.load), ("test_results.tsv", np.loadtxt)):
+        if (one_folder / name).exists():
+            expected, found = (read(folder / name) for folder in (one_folder, other_folder))
+            assert len(expected) == 21
+            np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +117,8 @@ def check_same_results(one_folder, other_folder):
     [["classification"], *endurance(["pretraining", "sentence encoder", "tagging", "question answering"])],
 )
 def test_two_workers_match_one_and_one_of_them_writes(alone, runs, tmp_path, forked_python, tasks):
-    (tmp_path / "runs.json").write_text(json.dumps(with_folders({task: runs[task] for task in tasks}, tmp_path)))
-    command = [forked_python, ROOT / "tests" / "training" / "worker_runs.py", tmp_path / "runs.json"]
+    (tmp_path / "runs.json").write_text(json.dumps([in_folder(runs[task], tmp_path / task) for task in tasks]))
+    command = [forked_python, __file__, tmp_path / "runs.json"]
     assert finish(list(start_workers(command, tmp_path))) == [0, 0], log_of(tmp_path, 0) + log_of(tmp_path, 1)
     assert "model.ckpt" not in log_of(tmp_path, 1)
     for task in tasks:
@@ -141,13 +137,9 @@ class Launched:
     def __init__(self, python, flags, script="run_pretraining.py"):
         _, *launcher = script_command("launch_workers", {"num_workers": 2})
         _, *worker = script_command(script, flags)
-        self.process = subprocess.Popen(
-            [python, *launcher, "--", python, *worker],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**script_environment(), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        environment = script_environment() | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+        self.process = subprocess.Popen([python, *launcher, "--", python, *worker], **streams, env=environment)
         self.log = ""
 
     def read_until(self, text):
@@ -157,15 +149,21 @@ class Launched:
                 return
         raise AssertionError(f"no line with {text!r}:\n{self.log}")
 
-    def kill_worker(self, index):
-        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        with open(children) as source:
-            os.kill(int(source.read().split()[index]), signal.SIGKILL)
-
     def end(self):
         """Read the remaining output and return the exit code."""
         self.log += self.process.stdout.read()
         return self.process.wait()
+
+    def end_by_killing(self, index):
+        """Kill a worker after some steps; the other one and the launcher end with a message."""
+        self.read_until("step 15:")
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as source:
+            os.kill(int(source.read().split()[index]), signal.SIGKILL)
+        began = time.monotonic()
+        assert self.end() == 1
+        assert time.monotonic() - began < 60
+        assert f"worker {1 - index} of 2 lost contact with another worker" in self.log, self.log
+        assert "Traceback" not in self.log
 
 
 @pytest.fixture
@@ -180,25 +178,15 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
     long_run, tmp_path, forked_python, killed
 ):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    uninterrupted = Launched(forked_python, {**long_run, "output_dir": whole})
-    assert uninterrupted.end() == 0, uninterrupted.log
+    run = Launched(forked_python, {**long_run, "output_dir": whole})
+    assert run.end() == 0, run.log
     run = Launched(sys.executable, {**long_run, "output_dir": broken})
-    run.read_until("step 15:")
-    run.kill_worker(killed)
-    began = time.monotonic()
-    assert run.end() == 1
-    assert time.monotonic() - began < 60
-    assert "Traceback" not in run.log
-    message = f"worker {1 - killed} of 2 lost contact with another worker"
-    assert message in run.log, run.log
+    run.end_by_killing(killed)
     assert f"launch_workers: error: worker {killed} was ended by SIGKILL" in run.log
     last = Launched(forked_python, {**long_run, "output_dir": broken})
     assert last.end() == 0, last.log
     assert "resuming from" in last.log
-    expected, found = arrays_of(whole / "model.ckpt-40"), arrays_of(broken / "model.ckpt-40")
-    assert expected.keys() == found.keys()
-    for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    assert arrays(broken) == arrays(whole)
 
 
 def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_path, monkeypatch):
@@ -216,24 +204,17 @@ def test_two_workers_on_jax_match_one_process_of_tensorflow(alone, runs, tmp_pat
 @pytest.mark.endurance
 def test_a_worker_on_jax_that_is_killed_ends_the_other(long_run, tmp_path):
     run = Launched(sys.executable, {**long_run, "num_train_steps": 100_000, "backend": "jax", "output_dir": tmp_path})
-    run.read_until("step 5:")
-    run.kill_worker(1)
-    began = time.monotonic()
-    assert run.end() == 1
-    assert time.monotonic() - began < 60
-    assert "worker 0 of 2 lost contact with another worker" in run.log
-    assert "Traceback" not in run.log
+    run.end_by_killing(1)
     assert "Fatal" not in run.log
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize(("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 0), (signal.SIGINT, "Ctrl-C", 130)])
-def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python, number, name, code):
+def test_a_signal_stops_all_workers_at_the_same_step(long_run, tmp_path, forked_python):
     run = Launched(forked_python, {**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
     run.read_until("step 10:")
-    run.process.send_signal(number)
-    assert run.end() == code, run.log
-    assert re.search(rf"{name}: stopped; the same command resumes from .*/model.ckpt-(?!0$)\d+$", run.log, re.M)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.log
+    assert re.search(r"Ctrl-C: stopped; the same command resumes from .*/model.ckpt-(?!0$)\d+$", run.log, re.M)
     assert "Traceback" not in run.log
 
 
@@ -259,7 +240,7 @@ def test_workers_must_agree(long_run, tmp_path, forked_python, flag, message):
 @pytest.mark.endurance
 def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
     command = script_command("run_pretraining.py", {**long_run, "output_dir": tmp_path / "out"})
-    first, *others = start_workers(command, tmp_path, count=2)
+    first, *others = start_workers(command, tmp_path)
     others[0].kill()  # before it can join
     try:
         deadline = time.monotonic() + 120
@@ -275,31 +256,30 @@ def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
 
 
 @pytest.mark.endurance
-def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path, forked_python):
-    trained = run_script("run_pretraining.py", **{**long_run, "num_train_steps": 1, "output_dir": tmp_path / "out"})
-    assert trained.code == 0, trained
+def test_workers_must_evaluate_the_same_checkpoint(tmp_path, forked_python):
     (tmp_path / "restore.py").write_text(
-        f"""
+        """
 import sys
-from official_bert.config.bert_config import BertConfig
-from official_bert.tasks.pretraining.options import PretrainingConfig
+import numpy as np
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.training.loop import Trainer
 from official_bert.training.tensorflow_devices import create_strategy
+from tests.training.sum_runs import SumTask
 
-flags = dict(bert_config_file={str(long_run["bert_config_file"])!r}, input_file="none", output_dir="none")
-strategy = create_strategy(PretrainingConfig(**flags, do_train=True))
-config = BertConfig.from_json_file(flags["bert_config_file"])
-task = PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8)
-trainer = Trainer(task, strategy, seed=1)
+flags = PretrainingConfig(bert_config_file="none", input_file="none", output_dir="none", do_train=True)
+trainer = Trainer(SumTask(), create_strategy(flags), seed=1)
+step = trainer.cluster.index
+path = f"{sys.argv[1]}/model.ckpt-{step}"
+write_checkpoint(path, {**{each.path: each.value for each in trainer.model.weights}, "global_step": np.int64(step)})
 try:
-    trainer.restore({str(tmp_path / "out" / "model.ckpt-")!r} + str(trainer.cluster.index))
+    trainer.restore(path)
 except UserError as error:
     print(error)
 """
     )
-    assert finish(list(start_workers([forked_python, tmp_path / "restore.py"], tmp_path))) == [0, 0]
+    assert finish(list(start_workers([forked_python, tmp_path / "restore.py", tmp_path], tmp_path))) == [0, 0]
     for index in range(2):
         assert "the 2 workers differ in their last checkpoints" in log_of(tmp_path, index)
 
@@ -315,3 +295,24 @@ def test_slurm_says_which_workers_there_are(long_run, tmp_path, forked_python):
     assert [worker.returncode for worker in workers] == [0, 0], logs
     assert "worker 1 of 2" in logs[1]
     assert (tmp_path / "model.ckpt-2.index").exists()
+
+
+def refuse_changes(folders):
+    """Make every later change in these folders raise."""
+
+    def look(event, arguments):
+        is_change = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod")
+        is_written = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if (is_change or is_written) and str(arguments[0]).startswith(folders):
+            raise AssertionError(f"{event} {arguments}")
+
+    sys.addaudithook(look)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as source:
+        runs_of_worker = json.load(source)
+    if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+        refuse_changes(tuple(flags["output_dir"] for _, flags in runs_of_worker))
+    for script, flags in runs_of_worker:
+        run_here(script, **flags)

@@ -1,14 +1,13 @@
 """Metrics written by a run."""
 
-import json
-
 import pytest
 
 from official_bert.training.monitoring import ScalarLog
+from tests.faults.killing import scalars
 
 
-def lines(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def logged(folder):
+    return [(line["split"], line["step"], line["loss"]) for line in scalars(folder)]
 
 
 def test_a_resumed_run_drops_later_log_lines(tmp_path):
@@ -21,11 +20,7 @@ def test_a_resumed_run_drops_later_log_lines(tmp_path):
     resumed = ScalarLog(str(tmp_path))
     resumed.discard_after(20)
     resumed.write("train", 30, {"loss": 7.0})
-    assert lines(tmp_path) == [
-        {"split": "train", "step": 10, "loss": 1.0},
-        {"split": "train", "step": 20, "loss": 2.0},
-        {"split": "train", "step": 30, "loss": 7.0},
-    ]
+    assert logged(tmp_path) == [("train", 10, 1.0), ("train", 20, 2.0), ("train", 30, 7.0)]
 
 
 def test_damaged_lines_are_counted_and_dropped(tmp_path, caplog):
@@ -38,11 +33,7 @@ def test_damaged_lines_are_counted_and_dropped(tmp_path, caplog):
     log.write("train", 20, {"loss": 2.0})
     log.replace("eval", 20, {"loss": 3.0})
     log.discard_after(20)
-    assert lines(tmp_path) == [
-        {"split": "train", "step": 10, "loss": 1.0},
-        {"split": "train", "step": 20, "loss": 2.0},
-        {"split": "eval", "step": 20, "loss": 3.0},
-    ]
+    assert logged(tmp_path) == [("train", 10, 1.0), ("train", 20, 2.0), ("eval", 20, 3.0)]
     assert caplog.messages == [f"{tmp_path}/metrics.jsonl: dropped 13 damaged lines"]
 
 
@@ -51,7 +42,7 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
     log.write("train", 10, {"loss": 1.0})
     for loss in (2.0, 3.0):
         log.replace("eval", 10, {"loss": loss})
-    assert lines(tmp_path) == [{"split": "train", "step": 10, "loss": 1.0}, {"split": "eval", "step": 10, "loss": 3.0}]
+    assert logged(tmp_path) == [("train", 10, 1.0), ("eval", 10, 3.0)]
 
 
 def test_tensorboard_reads_the_events(tmp_path):
@@ -60,6 +51,6 @@ def test_tensorboard_reads_the_events(tmp_path):
     for step in (10, 20):
         log.write("train", step, {"loss": 1.0})
     log.write("eval", 20, {"loss": 2.0})
-    for folder, scalars in (("", [(10, 1.0), (20, 1.0)]), ("eval", [(20, 2.0)])):  # as TensorBoard reads them
+    for folder, expected in (("", [(10, 1.0), (20, 1.0)]), ("eval", [(20, 2.0)])):
         of_run = accumulator.EventAccumulator(str(tmp_path / folder)).Reload()
-        assert [(event.step, event.value) for event in of_run.Scalars("loss")] == scalars
+        assert [(event.step, event.value) for event in of_run.Scalars("loss")] == expected

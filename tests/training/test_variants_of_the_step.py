@@ -1,7 +1,7 @@
 """Steps that save time or memory: without padding, with recomputed layers, XLA, or training a part of the weights."""
 
 import dataclasses
-import functools
+import json
 import re
 
 import keras
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions, LoraSettings
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
@@ -74,15 +74,11 @@ def test_padding_left_out_changes_neither_losses_nor_gradients(name, one_layer):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *(
-            pytest.param(name, EncoderOptions(use_one_hot_embeddings=True), id=name, marks=pytest.mark.endurance)
-            for name in WIDEST
-        ),
-        pytest.param(
-            "pretraining", EncoderOptions(use_one_hot_embeddings=True, recompute_layers=True), id="recomputed layers"
-        ),
-        pytest.param("pretraining", EncoderOptions(dtype="mixed_float16"), id="float16", marks=pytest.mark.endurance),
+        *((name, EncoderOptions(use_one_hot_embeddings=True)) for name in WIDEST),
+        ("pretraining", EncoderOptions(use_one_hot_embeddings=True, recompute_layers=True)),
+        ("pretraining", EncoderOptions(dtype="mixed_float16")),
     ],
+    ids=[*WIDEST, "recomputed layers", "float16"],
 )
 def test_xla_compiles_the_step_of_every_task(name, options, one_layer):
     batch = batch_of(name)
@@ -105,43 +101,10 @@ def test_xla_compiles_for_one_device(two_devices):
         Trainer(TASKS["classification"](PLAIN), two_devices, seed=1, use_xla=True)
 
 
-# Selected weights, as an expression for their paths; the models have two layers.
-SELECTIONS = {
-    "bias": ({"train_only": "bias"}, r"^(?!bert/)|/(bias|beta)$"),
-    "bias of last:1": (
-        {"num_trained_layers": 1, "train_only": "bias"},
-        r"^(?!bert/)|^bert/(encoder/layer_1|pooler)/.*/(bias|beta)$",
-    ),
-}
-
-
 def assert_same_gradients(found, expected, scale=1e-5):
     for path, gradient in found.items():
         tolerance = scale * max(np.abs(gradient).max(), 1.0)  # float32
         np.testing.assert_allclose(gradient, expected[path], atol=tolerance, err_msg=path)
-
-
-@functools.cache
-def all_gradients(name):
-    return gradients(TASKS[name](PLAIN), batch_of(name))[0]
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    ("task_name", "options", "name"),
-    [
-        ("classification", PLAIN, "bias of last:1"),
-        ("pretraining", EncoderOptions(recompute_layers=True), "bias"),
-    ],
-)
-def test_only_the_selected_weights_have_gradients_and_slots(task_name, options, name):
-    everything, (selection, expression) = all_gradients(task_name), SELECTIONS[name]
-    found, _, steps = gradients(TASKS[task_name](options), batch_of(task_name), **selection)
-    expected = [path for path in everything if re.search(expression, path)]
-    assert list(found) == expected
-    assert 0 < len(expected) < len(everything)
-    assert {name.rsplit("/", 1)[0] for name in steps.slots} == set(expected)
-    assert_same_gradients(found, everything)
 
 
 @pytest.mark.slow
@@ -164,11 +127,14 @@ def test_the_encoder_must_have_that_many_layers():
 
 @pytest.fixture
 def flags(files_of_model, tmp_path):
+    config = json.loads(open(files_of_model["bert_config_file"]).read())
+    (tmp_path / "two_layers.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
     rows = "".join(f"the {word} town\t{number % 2}\n" for number, word in enumerate(["empty", "bright"] * 8))
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + rows)
     return {
-        **files_of_model, "task_name": "sst-2", "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"),
-        "do_train": True, "max_seq_length": 16, "train_batch_size": 8,
+        **files_of_model, "bert_config_file": str(tmp_path / "two_layers.json"), "task_name": "sst-2",
+        "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "do_train": True, "max_seq_length": 16,
+        "train_batch_size": 8,
     }  # fmt: skip
 
 
@@ -187,17 +153,15 @@ def test_mistakes_are_one_message(flags):
 def test_frozen_weights_stay_and_a_run_resumes_with_no_other_selection(flags, tmp_path):
     flags |= {"train_layers": "last:1", "train_only": "bias", "learning_rate": 1e-2, "lr_schedule": "constant"}
     flags["warmup_proportion"] = 0.0
-    run_here("run_classifier", **flags, num_train_epochs=2.0)
-    whole, released = (CheckpointReader(path) for path in (f"{tmp_path}/out/model.ckpt-4", flags["init_checkpoint"]))
-    encoder = [
-        name for name in released.shapes if name.startswith("bert/") and not name.endswith(("/adam_m", "/adam_v"))
-    ]
+    run_here("run_classifier", **flags, num_train_epochs=1.0)
+    whole, released = (CheckpointReader(path) for path in (f"{tmp_path}/out/model.ckpt-2", flags["init_checkpoint"]))
+    encoder = [name for name in whole.shapes if name.startswith("bert/") and not is_training_state(name, whole.shapes)]
     changed = {name for name in encoder if not np.array_equal(whole.read(name), released.read(name))}
-    expected = re.compile(r"^bert/(encoder/layer_2|pooler)/.*/(bias|beta)$")
+    expected = re.compile(r"^bert/(encoder/layer_1|pooler)/.*/(bias|beta)$")
     assert changed == {name for name in encoder if expected.search(name)}
     slots = {name.removesuffix("/adam_m") for name in whole.shapes if name.endswith("/adam_m")}
     assert slots == {*changed, "output_weights", "output_bias"}
 
     for changes in ({"train_layers": "last:2"}, {"train_only": None}, {"train_layers": None}):
         with prints_error("its checkpoint holds the slots of that optimizer and of the weights trained then"):
-            run_here("run_classifier", **{**flags, "num_train_epochs": 3.0, **changes})
+            run_here("run_classifier", **{**flags, "num_train_epochs": 2.0, **changes})

@@ -29,13 +29,8 @@ def golden_task(model_dir, *, dropout=0.0, num_layers=3, **options):
 
 
 def golden_plan(golden, **changes):
-    return TrainingPlan(
-        train_batch_size=6,
-        num_train_steps=int(golden["num_train_steps"]),
-        num_warmup_steps=int(golden["num_warmup_steps"]),
-        learning_rate=float(golden["learning_rate"]),
-        **changes,
-    )
+    steps = {name: int(golden[name]) for name in ("num_train_steps", "num_warmup_steps")}
+    return TrainingPlan(train_batch_size=6, learning_rate=float(golden["learning_rate"]), **steps, **changes)
 
 
 def golden_batches(golden):

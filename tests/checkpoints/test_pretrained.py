@@ -189,8 +189,8 @@ def test_an_encoder_keeps_its_names_in_a_model_of_the_users(released, tmp_path):
     encoder.save_checkpoint(tmp_path / "tuned" / "bert_model.ckpt")
     tuned = BertEncoder.from_checkpoint(tmp_path / "tuned")
     np.testing.assert_array_equal(tuned.word_embeddings, functional.weights[0])
-    before = BertEncoder.from_checkpoint(released).word_embeddings
-    assert np.abs(np.asarray(tuned.word_embeddings) - np.asarray(before)).max() > 0
+    before = CheckpointReader(str(released / "bert_model.ckpt")).read("bert/embeddings/word_embeddings")
+    assert np.abs(np.asarray(tuned.word_embeddings) - before).max() > 0
 
     siamese = Siamese(encoder.config)
     siamese([np.full([2, 5], 9), np.full([2, 5], 8)])

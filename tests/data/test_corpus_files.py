@@ -108,7 +108,7 @@ def wikiextractors_articles(rng):
 )  # fmt: skip
 def test_parts_have_each_document_once(tmp_path, make, file_format, step):
     path, rng = tmp_path / "file", random.Random(1)
-    for _ in range(6):
+    for _ in range(4):
         content, expected = make(rng)
         path.write_bytes(content.encode())
         sizes = range(1, len(content.encode()) + 2, step)

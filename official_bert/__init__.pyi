@@ -8,8 +8,8 @@ from official_bert.families.albert import AlbertConfig as AlbertConfig
 from official_bert.families.bert import DistilBertConfig as DistilBertConfig
 from official_bert.families.bert import ElectraConfig as ElectraConfig
 from official_bert.inference.attention_reader import AttentionReader as AttentionReader
-from official_bert.inference.exports import export as export
-from official_bert.inference.exports import load_export as load_export
+from official_bert.inference.finished_runs import export as export
+from official_bert.inference.finished_runs import load_export as load_export
 from official_bert.inference.predictor import Predictor as Predictor
 from official_bert.inference.sentence_index import VectorIndex as VectorIndex
 from official_bert.inference.user_models import save_model as save_model

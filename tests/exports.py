@@ -9,8 +9,9 @@ import sys
 
 import numpy as np
 
-from official_bert.inference.exports import SavedModel
+from official_bert.inference.finished_runs import SavedModel
 from official_bert.inference.predictor import Predictor
+from official_bert.serving.saved_model import signature_of
 from official_bert.serving.signatures import CLASSIFY, SIGNATURES
 from official_bert.tasks.task_registry import TASKS
 
@@ -32,13 +33,13 @@ class _Signatures(dict):
         self._servable = servable
 
     def __missing__(self, name):
-        return self.setdefault(name, self._servable.signature(name))
+        return self.setdefault(name, signature_of(name, self._servable.signature(name)))
 
 
 def graph_predictor(servable):
     """Return a `Predictor` that calls the operations of a servable, as that of its SavedModel does."""
     predictor, model = Predictor.__new__(Predictor), SavedModel.__new__(SavedModel)
-    model._signatures, model.task, model.text_names = _Signatures(servable), servable.task, servable.text_names
+    model.signatures, model.task, model.text_names = _Signatures(servable), servable.task, servable.text_names
     model.num_positions = servable.num_example_positions
     model.results = TASKS[servable.task].reader_module.results
     predictor._model = model

@@ -1,10 +1,10 @@
-"""Finds runs and finished models of other formats, and loads their models for `Predictor`."""
+"""Finds runs and finished models of other formats, loads them and their exports for `Predictor`, and exports them."""
 
 import dataclasses
 import os
 import types
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
@@ -22,18 +22,19 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import PRESET_TASK_FILE, described
 from official_bert.config.sentence_modules import is_sentence_encoder
 from official_bert.config.text_settings import TextSettings
-from official_bert.inference.keras_engine import open_keras_engine
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions
 from official_bert.options.option import config_from_saved
 from official_bert.options.training import JAX
-from official_bert.serving.engine_model import EngineModel
+from official_bert.serving.engine_model import USUAL_SIZES, EngineModel
+from official_bert.serving.signatures import EXAMPLES, TEXT, Arrays, RequestError
 from official_bert.serving.text_model import TextModel, TrainedModel
+from official_bert.serving.versions import NUM_POSITIONS, description, find_export, folder_of_model
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.sentence_encoder.head import find_head
-from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
+from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_export, task_of_run
 from official_bert.tokenization import FullTokenizer, load_tokenizer
 from official_bert.training.devices import dtype_policy, require_backend
 from official_bert.training.model_files import find_text_flags, read_model_files
@@ -47,6 +48,9 @@ from official_bert.training.run_folder import (
     read_labels,
     read_run_config,
 )
+
+if TYPE_CHECKING:
+    from official_bert.data.pipeline import DatasetTokenizer
 
 _HF_CONFIG_FILE = "config.json"
 
@@ -175,7 +179,7 @@ def model_of(model: TextModel, folder: str | None = None, row: TaskRow | None = 
       folder: that of a run or another model, which may have a sentence encoder's head; None for vectors without one.
     """
     reader = (row or TASKS[model.task]).reader_module
-    found = EngineModel(model.described, model.tokenizer, open_keras_engine(model), reader)
+    found = EngineModel(model.described, model.tokenizer, model.engine(), reader)
     head = None if folder is None else find_head(folder, model.encoder)
     found.text_encoder = TextEncoder(model.encoder, model.tokenizer, head=head)
     return found
@@ -204,3 +208,125 @@ def load_model(
         return model
     encoder = _load_text_encoder(path, changes=changes, **choices)
     return types.SimpleNamespace(task=None, text_names=(), text_encoder=encoder)
+
+
+class SavedModel:
+    """An exported model that TensorFlow computes, with the attributes of `EngineModel`."""
+
+    text_encoder, takes_one_text = None, False
+
+    def __init__(self, folder: str):
+        """Load a version of an export."""
+        from official_bert.inference.user_models import KERAS
+        from official_bert.serving.saved_model import load_version, signature_of
+
+        self.export, said = load_version(folder), description(folder)
+        functions, self.text_names = self.export.signatures, said.get("text_names", [])
+        self.num_positions = said.get(NUM_POSITIONS, said.get("max_seq_length", USUAL_SIZES.max_length))
+        predict, name = functions.get(TEXT), said.get("task")
+        if not predict and EXAMPLES in functions:
+            raise UserError(
+                f"{folder} reads ids, not texts, since its tokenizer has no TensorFlow operations; give the run's "
+                "folder, or call its signatures with the ids of official_bert.load_tokenizer"
+            )
+        row = KERAS if name == KERAS.name else predict and task_of_export(name, predict.structured_outputs)
+        if not row or set(self.text_names) != set(predict.structured_input_signature[1]):
+            raise UserError(f"{folder} is not a model that was exported with do_export")
+        self.signatures = {name: signature_of(name, functions[name]) for name in (TEXT, EXAMPLES)}
+        self.task, self.results = row.name, row.reader_module.results
+
+    @property
+    def has_results_of_ids(self) -> bool:
+        return self.signatures[TEXT].outputs.keys() == self.signatures[EXAMPLES].outputs.keys()
+
+    def answer(self, texts: Mapping[str, Sequence[bytes]]) -> Arrays:
+        return self.signatures[TEXT].compute(texts)
+
+    def answer_records(self, records: Sequence[bytes]) -> Arrays:
+        try:
+            return self.signatures[EXAMPLES].compute({"examples": records})
+        except RequestError as error:
+            raise UserError(f"it does not fit the model: {error}") from error
+
+
+def export(
+    model: str | os.PathLike[str] | keras.Model,
+    export_dir: str | os.PathLike[str],
+    *,
+    tokenizer: "DatasetTokenizer | None" = None,
+    text_names: Sequence[str] = ("text",),
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    export_format: str = "saved_model",
+    export_precision: str = "float32",
+    export_parallelism: int = 0,
+    use_best_checkpoint: bool = False,
+) -> str:
+    """Export a run, a folder of `save_model`, a fine-tuned Hugging Face model or a functional Keras model.
+
+    Examples:
+      >>> export("out/reviews", "serving/reviews")
+      'serving/reviews/1'
+      >>> export(keras.Model(inputs, outputs), "serving/own", tokenizer=DatasetTokenizer("encoder"))
+      'serving/own/1'
+
+    Args:
+      model: the output folder of a run or of `save_model`, or a Hugging Face folder with a fine-tuned head; or a
+        functional model with a `BertEncoder` and the inputs of the encoder. Its outputs are named as in the model: by
+        the keys of a dict, or by the layers that compute them.
+      tokenizer: for a functional model, what makes its inputs from texts.
+      text_names: for a functional model, the name of the text in requests, or two names for a model of pairs.
+      labels: for a functional model, the names of the columns of its output, or a dict from outputs to such names.
+      export_dir: folder for versions of the exported model; its name becomes the model's name.
+      export_format: "saved_model" for TensorFlow, "tflite" for LiteRT, or "onnx" for ONNX Runtime and OpenVINO;
+        `Predictor` and `serve` read texts with all of them.
+      export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" (tflite) or "int8"
+        (tflite, onnx). A functional model is exported as "saved_model" with its own number formats.
+      export_parallelism: number of parts that each layer of a saved_model is split into; 0 for 2 where possible.
+      use_best_checkpoint: whether to export the best checkpoint instead of the last.
+
+    Returns:
+      The folder of the new version.
+
+    Raises:
+      UserError: the folder has no trained model, an option is invalid, or the export cannot be written.
+    """
+    require_backend("export")
+    from official_bert.inference.user_models import FunctionalServable, load_functional
+    from official_bert.serving.exports import export_run, write_export
+
+    form = {"export_format": export_format, "export_precision": export_precision}
+    form["export_parallelism"] = export_parallelism
+    if isinstance(model, keras.Model):
+        servable: FunctionalServable | None = FunctionalServable(model, tokenizer, text_names, labels)
+    else:
+        if tokenizer is not None or labels is not None:
+            raise UserError(f"{os.fspath(model)} has its own tokenizer and labels; leave out tokenizer and labels")
+        path = folder_of_model(files.local_folder(os.fspath(model)))
+        servable = load_functional(path)
+    if servable is not None:
+        if (*form.values(), use_best_checkpoint) != ("saved_model", "float32", 0, False):
+            raise UserError("a functional model is exported as saved_model with its own number formats; leave them out")
+        return write_export(os.fspath(export_dir), servable)
+    run = find_run(path)
+    if run is None:
+        raise no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run")
+    changes = {**form, "do_export": True, "export_dir": os.fspath(export_dir)}
+    return export_run(run.task.servable_module.servable_of_run, read_trained(run, use_best_checkpoint, changes))
+
+
+def load_export(path: str | os.PathLike[str]) -> Any:
+    """Load an exported model with its signatures, as TensorFlow does, and check that its files are intact.
+
+    Args:
+      path: a version of the model, or the folder of its versions, of which the highest is loaded.
+
+    Returns:
+      The result of `tf.saved_model.load`; call it as `load_export(path).signatures["text"](text=...)`.
+
+    Raises:
+      UserError: there is no export that takes texts, or it is damaged.
+    """
+    version = find_export(os.fspath(path))
+    if version is None:
+        raise UserError(f"{os.fspath(path)} is not an export; check the path")
+    return SavedModel(version).export  # checked to read texts

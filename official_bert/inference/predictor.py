@@ -97,7 +97,7 @@ class Predictor:
         path = folder_of_model(path)
         if version := find_export(path):
             check(f"{version} is an export")
-            from official_bert.inference.exports import SavedModel  # imports TensorFlow
+            from official_bert.inference.finished_runs import SavedModel  # imports Keras
 
             self._model = SavedModel(version)
             return

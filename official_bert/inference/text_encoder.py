@@ -4,27 +4,26 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from keras import ops
 
 from official_bert.checkpoints.loading import load, open_checkpoint
-from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAST_FOUR, poolings_of
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, QUERY, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.keras_engine import jax_function
 from official_bert.metrics.retrieval import BM25_B, BM25_K1, Bm25Weights
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.modeling.token_model import is_needed, model_fingerprint
 from official_bert.options.groups import SentenceBatchOptions
-from official_bert.options.training import JAX
-from official_bert.serving.text_model import Tensors
+from official_bert.serving.engine_model import Engine
+from official_bert.serving.text_model import ONE_DEVICE, Computation, Devices, Tensors, keras_engine
 from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.sentence_encoder.head import RunHead, SentenceHead, find_head
+from official_bert.tasks.sentence_encoder.reader import VECTORS
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import (
     BATCH_SIZE,
@@ -32,76 +31,15 @@ from official_bert.tokenization.sequences import (
     POOLED_BYTES,
     USUAL_LENGTH,
     JoinedSequence,
-    compute_by_length,
     join_texts,
     pools,
     split_windows,
     truncate_pair,
 )
-from official_bert.tokenization.tokenizer import Text, check_max_seq_length, pad, paired_texts
+from official_bert.tokenization.tokenizer import Text, check_max_seq_length, paired_texts
 from official_bert.training.devices import dtype_policy
 
-# R: replicas, which compute batches of one shape; K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
-
-
-class SequenceFunction:
-    """A compiled function of batches, called with sequences of any lengths."""
-
-    def __init__(
-        self,
-        compute: Callable[[Tensors], Any],  # from the encoder's inputs, int32 [B, S], to [B, ...]
-        config: BertConfig,
-        num_outputs: int = 0,  # per sequence, if they may be more than those of a layer
-        *,
-        variables: Sequence[keras.Variable],  # those that it uses
-        strategy: Any = None,
-        fixed_shape: tuple[int, int] | None = None,
-    ):
-        self._fixed_shape, self._config, self._num_outputs = fixed_shape, config, num_outputs
-        self._num_replicas, self._function = 1, None
-        if keras.backend.backend() == JAX:
-            on_jax = jax_function(compute, variables, config.max_length)
-            self._function = lambda batches: [on_jax({name: ids[0] for name, ids in batches.items()})]
-            return
-        import tensorflow as tf
-
-        strategy = strategy or tf.distribute.get_strategy()
-        self._num_replicas = strategy.num_replicas_in_sync
-        shape = (self._num_replicas, *(fixed_shape or (None, None)))
-        signature = [dict.fromkeys(ENCODER_INPUTS, tf.TensorSpec(shape, tf.int32))]
-
-        def compute_replica(batches):
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return compute({name: ids[replica] for name, ids in batches.items()})
-
-        def compute_all(batches):
-            return strategy.experimental_local_results(strategy.run(lambda: compute_replica(batches)))
-
-        self._function = tf.function(compute_all, input_signature=signature, autograph=False)
-
-    def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
-        def most_rows(length: int) -> int:
-            if self._fixed_shape:
-                return self._fixed_shape[0]
-            most = self._config.most_sequences(length, self._num_outputs)
-            return max(min(batch_size * USUAL_LENGTH // length, most), 1)
-
-        def computed(batches: list[list[int]]) -> Iterator[np.ndarray]:
-            for start in range(0, len(batches), self._num_replicas):
-                group = batches[start : start + self._num_replicas]
-                found = self._function(self._stacked(group, sequences))
-                yield from (np.asarray(rows)[: len(batch)] for batch, rows in zip(group, found, strict=False))
-
-        return compute_by_length([len(sequence.input_ids) for sequence in sequences], most_rows, computed)
-
-    def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
-        """Return the inputs of all replicas, int32 [R, B, S], filled up with the first sequence."""
-        size, length = self._fixed_shape or (max(map(len, group)), None)
-        num_rows = size * self._num_replicas
-        rows = [index for batch in group for index in (*batch, *[batch[0]] * (size - len(batch)))]
-        rows += rows[:1] * (num_rows - len(rows))
-        batch = pad([sequences[index] for index in rows], length)
-        return {name: ids.reshape([-1, size, ids.shape[1]]) for name, ids in batch.items()}
+# K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
 
 class VectorSettings(NamedTuple):
@@ -145,8 +83,7 @@ class TextEncoder:
         settings: VectorSettings | None = None,
         *,
         batch_size: int = BATCH_SIZE,
-        strategy: Any = None,
-        fixed_shape: tuple[int, int] | None = None,
+        devices: Devices = ONE_DEVICE,
         bm25: Bm25Weights | None = None,
         head: SentenceHead | None = None,
     ):
@@ -172,20 +109,19 @@ class TextEncoder:
                     raise UserError("windows are not supported for a model that leaves the prompt out of its vectors")
                 room = tokenizer.specials.room(self.settings.max_seq_length, is_pair=False)
                 self._unpooled = 1 + min(len(tokenizer.encode(self._prompt)), room)  # with [CLS]
-        self._batch_size, self._bm25 = batch_size, bm25
-        self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
+        self._batch_size, self._devices, self._bm25 = batch_size, devices, bm25
         self._specials = tokenizer.specials
-        self._functions: dict[tuple, SequenceFunction] = {}
+        self._engines: dict[tuple, Engine] = {}
         self.num_texts = self.num_wordpieces = self.num_long = 0
 
     def with_settings(
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
         """Return the same encoder on the same devices with other settings and its counts at 0."""
-        options = {"batch_size": batch_size or self._batch_size, "bm25": bm25, "head": self.head, **self._devices}
-        other = TextEncoder(self.encoder, self.tokenizer, settings, **options)
+        options = {"batch_size": batch_size or self._batch_size, "devices": self._devices, "bm25": bm25}
+        other = TextEncoder(self.encoder, self.tokenizer, settings, head=self.head, **options)
         if bm25 is None:  # both share the compiled functions
-            other._functions = self._functions
+            other._engines = self._engines
         return other
 
     @property
@@ -278,10 +214,11 @@ class TextEncoder:
             num_positions = sum(1 if self._poolings else len(window.input_ids) for window in text.windows)
             return 1, num_positions * num_of_position * self.width * 4  # bytes
 
+        most_rows = rows_of_batch(self.encoder.config, self._batch_size, self.width if self.is_sparse else 0)
         limits = POOLED_BATCHES * self._batch_size, POOLED_BYTES
         for pool in pools(map(self._encoded, texts), sizes, limits):
-            sequences = [window for text in pool for window in text.windows]
-            vectors = iter(self._function()(sequences, self._batch_size))
+            sequences = [window.inputs for text in pool for window in text.windows]
+            vectors = (row[VECTORS] for row in self._engine().computed(sequences, most_rows))
             of_texts = (self._joined(text, list(itertools.islice(vectors, len(text.windows)))) for text in pool)
             if self._uses_head and self.settings.use_windows:
                 pooled = np.stack(list(of_texts)).reshape(len(pool), -1)
@@ -302,15 +239,16 @@ class TextEncoder:
         vector[0, kept] = weights[kept]
         return TextFeatures(index, kept, vector)
 
-    def _function(self) -> SequenceFunction:
+    def _engine(self) -> Engine:
         settings = self.settings
         key = tuple(settings.layers), tuple(settings.poolings), settings.dtype, settings.use_windows, self._unpooled
-        if key not in self._functions:
-            num_outputs = self.width if self.is_sparse else 0
+        if key not in self._engines:
             variables = (self.head.model if self._uses_head else self.encoder).variables
-            options = {"variables": variables, **self._devices}
-            self._functions[key] = SequenceFunction(self._compute, self.encoder.config, num_outputs, **options)
-        return self._functions[key]
+            computation = Computation(
+                lambda batch: {VECTORS: self._compute(batch)}, variables, self.encoder.config.max_length
+            )
+            self._engines[key] = keras_engine(computation, self._devices)
+        return self._engines[key]
 
     def _compute(self, batch: Tensors) -> Any:
         """Compute the vectors of a batch: float [B, P * K, D], or without pooling [B, S, K, D]."""
@@ -407,24 +345,35 @@ def load_text_encoder(
 ) -> TextEncoder:
     bert_config.check_layers(settings.layers, options.bert_config_file)
     devices = devices_of(options)
-    with devices["strategy"].scope():
+    with devices.strategy.scope():
         encoder = create_encoder(bert_config, inference_options(options, use_one_hot_embeddings=use_one_hot_embeddings))
     report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
     report.log(is_trained_next=settings.pooling != POOLER)  # the checkpoint may have no pooler
     head = find_head(options.init_checkpoint, encoder)
     if isinstance(head, RunHead) and settings.pooling != MODEL:
         head.warn_of_other_vectors(settings.poolings)
-    return TextEncoder(encoder, tokenizer, settings, batch_size=options.batch_size, head=head, **devices)
+    return TextEncoder(encoder, tokenizer, settings, batch_size=options.batch_size, devices=devices, head=head)
 
 
-def devices_of(options: SentenceBatchOptions) -> dict[str, Any]:
-    """Return the arguments of `SequenceFunction` for the devices of the flags; TPUs need batches of one shape."""
+def rows_of_batch(config: BertConfig, batch_size: int, num_outputs: int) -> Callable[[int], int]:
+    """Return the number of sequences to compute together, by their length, for a number of usual ones.
+
+    Args:
+      num_outputs: per sequence, if they may be more than those of a layer.
+    """
+
+    def most_rows(length: int) -> int:
+        return max(min(batch_size * USUAL_LENGTH // length, config.most_sequences(length, num_outputs)), 1)
+
+    return most_rows
+
+
+def devices_of(options: SentenceBatchOptions) -> Devices:
+    """Return the devices of the flags; TPUs need batches of one shape."""
     from official_bert.training.tensorflow_devices import create_strategy
 
-    return {
-        "strategy": create_strategy(options, allows_workers=False),
-        "fixed_shape": (options.batch_size, options.max_seq_length) if options.use_tpu else None,
-    }
+    fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
+    return Devices(create_strategy(options, allows_workers=False), fixed_shape)
 
 
 def inference_options(options: SentenceBatchOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:

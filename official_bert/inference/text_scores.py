@@ -3,7 +3,6 @@
 The scores are computed by TensorFlow (`model_scores`), or by the engine of an export (`exported_scores`).
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -166,11 +165,12 @@ def model_scores(
     """Return the log probabilities of wordpieces or, of pairs, the probabilities that the second text follows."""
     import tensorflow as tf
 
-    from official_bert.inference.text_encoder import SequenceFunction, devices_of, inference_options
+    from official_bert.inference.text_encoder import devices_of, inference_options, rows_of_batch
+    from official_bert.serving.text_model import Computation, keras_engine
     from official_bert.tasks.pretraining.task import MASKED_LM, NEXT_SENTENCE, load_model
 
     devices, head = devices_of(options), NEXT_SENTENCE if of_pairs else MASKED_LM
-    with devices["strategy"].scope():
+    with devices.strategy.scope():
         encoder_options = inference_options(options)
         model = load_model(
             bert_config, options.init_checkpoint, what="init_checkpoint", encoder_options=encoder_options, head=head
@@ -188,7 +188,8 @@ def model_scores(
     def next_sentence(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.nn.softmax(model.next_sentence(model.encoder.pool(**batch)))[:, 0]  # of the class 0
 
-    num_outputs = 0 if of_pairs else bert_config.vocab_size
-    compute, weights = next_sentence if of_pairs else masked_wordpiece, {"variables": model.variables}
-    function = SequenceFunction(compute, bert_config, num_outputs, **weights, **devices)
-    return functools.partial(function, batch_size=options.batch_size)
+    compute = next_sentence if of_pairs else masked_wordpiece
+    computation = Computation(lambda batch: {SCORES: compute(batch)}, model.variables, bert_config.max_length)
+    engine = keras_engine(computation, devices)
+    most_rows = rows_of_batch(bert_config, options.batch_size, 0 if of_pairs else bert_config.vocab_size)
+    return lambda sequences: [row[SCORES] for row in engine.computed([one.inputs for one in sequences], most_rows)]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.config.bert_config import ENCODER_INPUTS, BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.options.groups import ENGINES
@@ -188,8 +188,10 @@ class _Pool:
 
 
 class Engine:
+    """A program that computes outputs by name, [B, ...], from input_ids, input_mask and segment_ids, int32 [B, S]."""
+
     def most_rows(self, number: int) -> int:
-        """Return the number of rows to compute together, at most as many."""
+        """Return the number of rows to compute together; at most as many, unless the shapes of the engine are fixed."""
         return number
 
     def __call__(self, ids: Arrays) -> Arrays:
@@ -198,6 +200,40 @@ class Engine:
     def all(self, batches: Iterable[Arrays]) -> Iterator[Arrays]:
         """Compute batches, in order."""
         return map(self, batches)
+
+    def computed(
+        self,
+        sequences: Sequence[Mapping[str, Any]],
+        most_rows: Callable[[int], int],
+        *,
+        pad_id: int = 0,
+        is_wanted: Callable[[str], bool] = bool,
+    ) -> list[Arrays]:
+        """Return the outputs of each sequence; those of like length are computed together.
+
+        Args:
+          sequences: input_ids, input_mask and segment_ids of each, without padding at the end.
+          most_rows: returns the number of sequences of a length that are computed together.
+          is_wanted: chooses outputs by their names; by default all.
+        """
+
+        def padded(batch: Sequence[int]) -> Arrays:
+            length = max(len(sequences[row]["input_ids"]) for row in batch)
+            ids = {name: np.zeros([len(batch), length], np.int32) for name in ENCODER_INPUTS}
+            ids["input_ids"] += pad_id
+            for name, table in ids.items():
+                for values, row in zip(table, batch, strict=True):
+                    numbers = _numbers(sequences[row][name])
+                    values[: len(numbers)] = numbers
+            return ids
+
+        def outputs(batches: list[list[int]]) -> Iterator[list[Arrays]]:
+            for found in self.all(map(padded, batches)):
+                names = [*filter(is_wanted, found)]
+                yield [dict(zip(names, row, strict=True)) for row in zip(*map(found.get, names), strict=True)]
+
+        lengths = [len(sequence["input_ids"]) for sequence in sequences]
+        return compute_by_length(lengths, lambda length: self.most_rows(most_rows(length)), outputs)
 
 
 class LiteEngine(Engine):
@@ -406,25 +442,13 @@ class EngineModel:
         return beginning
 
     def computed(self, sequences: Sequence[Mapping[str, Any]], signature: str = SERVING_DEFAULT) -> list[Arrays]:
-        """Return the outputs of each sequence for a signature; those of like length are computed together."""
-
-        def most_rows(length: int) -> int:
-            return self.compute.most_rows(self.reader.most_rows(length))
-
-        pad_ids = {"input_ids": self.tokenizer.specials.pad_id}
-
-        def padded(batch: Sequence[int]) -> Arrays:
-            return {
-                name: padded_table((_numbers(sequences[row][name]) for row in batch), np.int32(pad_ids.get(name, 0)))
-                for name in self.said[LIMITS]
-            }
-
-        def outputs(batches: list[list[int]]) -> Iterator[list[Arrays]]:
-            for found in self.compute.all(map(padded, batches)):
-                names = [name for name in found if (name == TOKEN_VECTORS) == (signature == TOKEN_VECTORS)]
-                yield [dict(zip(names, row, strict=True)) for row in zip(*map(found.get, names), strict=True)]
-
-        return compute_by_length([len(sequence["input_ids"]) for sequence in sequences], most_rows, outputs)
+        """Return the outputs of each sequence for a signature."""
+        return self.compute.computed(
+            sequences,
+            self.reader.most_rows,
+            pad_id=self.tokenizer.specials.pad_id,
+            is_wanted=lambda name: (name == TOKEN_VECTORS) == (signature == TOKEN_VECTORS),
+        )
 
     def _nothing(self, name: str) -> Arrays:
         specs = self.outputs[name].items()

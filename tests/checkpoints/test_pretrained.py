@@ -12,7 +12,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config import model_formats
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.exports import export
+from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, SpanModel

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import DatasetTokenizer
-from official_bert.inference.exports import export
+from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.user_models import KERAS_FILE, save_model
 from official_bert.modeling.encoder import BertEncoder

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
-from official_bert.inference.exports import export, load_export
+from official_bert.inference.finished_runs import export, load_export
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.user_models import save_model
 from official_bert.modeling.encoder import BertEncoder

@@ -12,11 +12,12 @@ from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.sentence_modules import NO_PROMPTS
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.text_encoder import SequenceFunction, TextEncoder, VectorSettings
+from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.metrics.retrieval import Bm25Weights
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.sentence import SentenceModel
+from official_bert.serving.text_model import Devices, TensorFlowEngine
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,8 @@ def alone(plain, tokenizer, text, max_seq_length=64):
 
 def extracted(encoder, tokenizer, texts=TEXTS, *, strategy=None, fixed_shape=None, **settings):
     settings = VectorSettings(LAYERS, **{"max_seq_length": 64, **settings})
-    extractor = TextEncoder(encoder, tokenizer, settings, batch_size=3, strategy=strategy, fixed_shape=fixed_shape)
+    devices = Devices(strategy, fixed_shape)
+    extractor = TextEncoder(encoder, tokenizer, settings, batch_size=3, devices=devices)
     return list(extractor.features(texts))
 
 
@@ -54,13 +56,14 @@ def extracted(encoder, tokenizer, texts=TEXTS, *, strategy=None, fixed_shape=Non
 def test_vectors_are_those_of_each_text_alone_in_order(
     plain, unpadded, tokenizer, monkeypatch, most_numbers, length, num_batches
 ):
-    real, sizes = SequenceFunction._stacked, []
+    real, sizes = TensorFlowEngine.all, []
 
-    def spied(self, group, sequences):
-        sizes.extend(map(len, group))
-        return real(self, group, sequences)
+    def spied(self, batches):
+        batches = list(batches)
+        sizes.extend(len(batch["input_ids"]) for batch in batches)
+        return real(self, batches)
 
-    monkeypatch.setattr(SequenceFunction, "_stacked", spied)
+    monkeypatch.setattr(TensorFlowEngine, "all", spied)
     monkeypatch.setattr(bert_config, "_MOST_NUMBERS", most_numbers)
     features = extracted(unpadded, tokenizer, max_seq_length=length)
     assert len(sizes) == num_batches and sum(sizes) == len(TEXTS)

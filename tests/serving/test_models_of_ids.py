@@ -20,14 +20,13 @@ from official_bert.families.bert import ElectraConfig, RobertaConfig
 from official_bert.families.deberta import DebertaConfig
 from official_bert.families.modernbert import ModernBertConfig
 from official_bert.families.mpnet import MPNetConfig
-from official_bert.inference.exports import load_export
-from official_bert.inference.finished_runs import model_of
+from official_bert.inference.finished_runs import load_export, model_of
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import PLAIN
 from official_bert.modeling.heads import BILSTM
 from official_bert.serving import versions
-from official_bert.serving.engine_model import load_engine_model
+from official_bert.serving.engine_model import Engine, load_engine_model
 from official_bert.serving.exports import write_lite, write_onnx
 from official_bert.serving.saved_model import signature_of
 from official_bert.serving.servable import IDS_SCHEMA
@@ -238,7 +237,7 @@ def check_parts(model, ids):
     """Many sequences in a request are computed in parts."""
     alone, compute, sizes = model.predict(ids), model.compute, []
 
-    class Recorded:
+    class Recorded(Engine):
         most_rows = compute.most_rows
 
         def all(self, batches):

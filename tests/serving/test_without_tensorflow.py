@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from official_bert.commands.launch_workers import free_ports
-from official_bert.inference.exports import export
+from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving.served_model import ServedModel

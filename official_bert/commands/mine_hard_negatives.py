@@ -25,8 +25,7 @@ from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
     from official_bert.data.text_inputs import TextSource
-    from official_bert.inference.mining import AnchoredPair
-    from official_bert.inference.sentence_index import Sentence
+    from official_bert.inference.sentence_index import AnchoredPair, Sentence
 
 _PAIR_COLUMNS = ("anchor", "positive")
 
@@ -101,8 +100,7 @@ def prepare(config: MiningConfig) -> ModelFiles:
 
 def run(config: MiningConfig, model_files: ModelFiles) -> None:
     from official_bert.data.text_inputs import TextOrPair
-    from official_bert.inference.mining import NegativeRule, hard_negatives
-    from official_bert.inference.sentence_index import Sentence, SentenceSearch
+    from official_bert.inference.sentence_index import NegativeRule, Sentence, SentenceSearch, hard_negatives
 
     pairs = _read_pairs(config)
     encoder = load_sentence_encoder(config, model_files, prompt="")
@@ -148,7 +146,7 @@ def run(config: MiningConfig, model_files: ModelFiles) -> None:
 
 
 def _read_pairs(config: MiningConfig) -> "list[AnchoredPair]":
-    from official_bert.inference.mining import AnchoredPair
+    from official_bert.inference.sentence_index import AnchoredPair
 
     pairs = []
     for number, (anchor, positive) in enumerate(config.sources()["pairs_file"], start=1):

@@ -120,9 +120,7 @@ def _rank(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
 
 
 def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
-    from official_bert.inference.sentence_index import sentence_ids
-
-    if not sentence_ids(tokenizer, query.text, max_seq_length=4):
+    if not any(map(tokenizer.encode, filter(None, query.text))):
         raise UserError(f"the query {str(query)!r} contains no words; give a sentence")
 
 
@@ -158,7 +156,8 @@ def _write_ranks(
 def _compare_layers(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
     if not isinstance(model, ModelFiles):
         raise UserError("sts_file compares layers, and an export has only its own vectors; give the run's folder")
-    from official_bert.inference.mining import LayerScore, compare_layers, read_scored_pairs
+    from official_bert.data.text_inputs import read_scored_pairs
+    from official_bert.inference.text_encoder import LayerScore, compare_layers
 
     pairs = read_scored_pairs(config.sts_file)
     encoder = load_sentence_encoder(config, model)

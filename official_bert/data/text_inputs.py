@@ -23,7 +23,9 @@ from official_bert.data.tables import (
     id_of,
     locate_columns,
     open_parquet,
+    parse_score,
     read_table,
+    read_tsv,
 )
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -149,3 +151,34 @@ def _texts(row: Row, places: Sequence[str | int]) -> list[Any]:
 def ids_path(path: str) -> str:
     """Return the file with the ids of the texts of an array: `part.ids.jsonl` for `part.npy`."""
     return f"{path.removesuffix('.npy')}.ids.jsonl"
+
+
+class ScoredPair(NamedTuple):
+    score: float  # higher for more similar sentences
+    texts: tuple[TextOrPair, TextOrPair]  # the two sentences
+
+
+_OF_SCORES = ("score", "sentence1", "sentence2")
+
+
+def read_scored_pairs(path: str) -> list[ScoredPair]:
+    """Read tab-separated lines of a score and two sentences; blank lines are skipped.
+
+    If the first line has these columns, as in the STS benchmark of GLUE, it names the columns, and others are not read.
+    """
+    pairs, num_columns, places = [], len(_OF_SCORES), range(len(_OF_SCORES))
+    for row in read_tsv(path):
+        if not "".join(row.cells).strip():
+            continue
+        if row.number == 0 and set(_OF_SCORES) <= set(row.cells):
+            num_columns, places = len(row.cells), [row.cells.index(name) for name in _OF_SCORES]
+            continue
+        if len(row.cells) != num_columns:
+            expected = "a score and two sentences" if num_columns == len(_OF_SCORES) else f"{num_columns}, as line 1"
+            raise UserError(f"{row.where}: {len(row.cells)} columns; give {expected}, separated by tabs")
+        score, *texts = (row.cells[place] for place in places)
+        hint = f"; a header has the names {', '.join(_OF_SCORES)}" if row.number == 0 else ""
+        pairs.append(ScoredPair(parse_score(score, row.where, hint), tuple(TextOrPair(text.strip()) for text in texts)))
+    if len({pair.score for pair in pairs}) < 2:
+        raise UserError(f"{path}: all {len(pairs)} pairs have the same score, so the correlation is undefined")
+    return pairs

@@ -1,4 +1,4 @@
-"""Vectors in a folder and nearest-neighbour search over them: of sentences, and of any precomputed vectors.
+"""Vectors in a folder and nearest-neighbour search over them: of sentences, for hard negatives, and of any vectors.
 
 The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D], or `sparse.npz`, the fields of `SparseRows`;
 `index.json`, their manifest; with the pooling "bm25" also `bm25.npz`, the weights of the wordpieces; in a
@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +19,11 @@ from absl import logging
 
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, TextId, feature_writer, read_parts
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.metrics.retrieval import Bm25Weights, SparseRows, nearest, normalized
+from official_bert.metrics.retrieval import Bm25Weights, SparseRows, exact, nearest, normalized
 from official_bert.support import files, writing
 from official_bert.support.console import Progress
 from official_bert.support.errors import UserError, require
 from official_bert.support.manifest import Manifest
-from official_bert.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from faiss import Index
@@ -37,7 +37,7 @@ _GRAPH, _GRAPH_MANIFEST = "graph.faiss", "graph.json"
 _KIND = "HNSW16_SQfp16"  # 16 neighbours per vector, vectors stored in float16
 _EXPANSION = 128  # size of the candidate list when a vector is added (efConstruction)
 _LEAST_CANDIDATES = 128  # minimum number of candidates per query; more are slower and miss less
-_NUMBERS_AT_A_TIME = 10_000 * 768
+_NUMBERS_AT_A_TIME, _QUERIES_AT_A_TIME = 10_000 * 768, 256
 _VECTORS, _SPARSE, _WEIGHTS, _IDS, _MANIFEST = "vectors.npy", "sparse.npz", "bm25.npz", "ids.npz", "index.json"
 Vectors = np.ndarray | SparseRows
 
@@ -115,17 +115,6 @@ def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
             yield Sentence(number, text)
     if is_empty:
         raise UserError(f"{parameter}={path} has only blank lines; give one sentence per line")
-
-
-def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
-    """Return the wordpieces of a sentence, truncated and without [CLS] and [SEP], for BM25."""
-    input_ids = [piece for part in text if part for piece in tokenizer.encode(part)]
-    return input_ids[: max_seq_length - (3 if text.text_b else 2)]
-
-
-def sentence_weights(texts: Iterable[TextOrPair], encoder: "TextEncoder") -> Bm25Weights:
-    tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
-    return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
 def sentence_vectors(
@@ -210,7 +199,7 @@ class SentenceSearch:
                 with np.load(index.path(_WEIGHTS)) as arrays:
                     weights = Bm25Weights(arrays["idf"], float(arrays["average_length"]))
             else:
-                weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
+                weights = encoder.bm25_weights(text for text, lines in self.lines.items() for _ in lines)
             encoder = encoder.with_settings(encoder.settings, bm25=weights)
         self.encoder = encoder  # computes the vectors of queries
         if vectors is not None:
@@ -268,6 +257,64 @@ class SentenceSearch:
             for best, similarities in zip(rows, cosines, strict=True)
         ]
         return [best[:top_k] for best in ranked]
+
+
+class AnchoredPair(NamedTuple):
+    """A query and a passage that answers it, or two texts with the same meaning."""
+
+    anchor: str
+    positive: str
+
+
+class NegativeRule(NamedTuple):
+    num_negatives: int = 1  # number of negatives per pair
+    range_min: int = 0  # number of nearest passages to skip
+    range_max: int = 100  # number of nearest passages to consider, including skipped ones
+    # minimum by which the positive is more similar to the anchor than a negative; None for no minimum
+    margin: float | None = None
+
+
+def hard_negatives(
+    pairs: Sequence[AnchoredPair],
+    search: SentenceSearch,
+    rule: NegativeRule,
+    *,
+    query_prefix: str = "",
+    passage_prefix: str = "",
+) -> Iterator[list[str]]:
+    """Find for each pair the passages nearest to its anchor that are not known answers.
+
+    The anchor itself and all its positives are excluded, as are passages that differ from these only in case and
+    whitespace.
+    """
+    passages = [text.text_a.removeprefix(passage_prefix) for text in search.lines]
+    row_of = {passage: row for row, passage in enumerate(passages)}
+    known: dict[str, set[str]] = defaultdict(set)  # texts that are not negatives of an anchor
+    for anchor, positive in pairs:
+        known[anchor] |= {_key(anchor), _key(positive)}
+    rows_of: dict[str, list[int]] = {key: [] for keys in known.values() for key in keys}
+    for row, passage in enumerate(passages):
+        rows_of.get(_key(passage), []).append(row)
+
+    for start in range(0, len(pairs), _QUERIES_AT_A_TIME):
+        some = pairs[start : start + _QUERIES_AT_A_TIME]
+        queries = (TextOrPair(query_prefix + pair.anchor) for pair in some)
+        vectors = np.stack(list(sentence_vectors(queries, search.encoder, is_query=True)))
+        left_out = [{row for key in known[pair.anchor] for row in rows_of[key]} for pair in some]
+        found = search.nearest_rows(vectors, rule.range_max + max(map(len, left_out)))
+        for pair, vector, without, rows, cosines in zip(some, vectors, left_out, *found, strict=True):
+            limit = np.inf
+            if rule.margin is not None:
+                of_positive = search.vectors[row_of[pair.positive]]
+                limit = float((exact(of_positive) * exact(vector)).sum()) - rule.margin
+            others = [(row, cosine) for row, cosine in zip(rows, cosines, strict=True) if row not in without]
+            allowed = [row for row, cosine in others[rule.range_min : rule.range_max] if cosine <= limit]
+            yield [passages[row] for row in allowed[: rule.num_negatives]]
+
+
+def _key(text: str) -> str:
+    """Return a key that is equal for texts that differ only in case and whitespace."""
+    return " ".join(text.casefold().split())
 
 
 class _Ids(NamedTuple):

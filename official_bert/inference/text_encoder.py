@@ -1,4 +1,4 @@
-"""`TextEncoder`: vectors of texts, computed from any layers of an encoder."""
+"""`TextEncoder`: vectors of texts, computed from any layers of an encoder; and which of them compare texts best."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,14 +9,14 @@ from keras import ops
 
 from official_bert.checkpoints.loading import load, open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.poolings import BM25, EMBED, POOLER, POOLINGS, SUM_LAST_FOUR, poolings_of
+from official_bert.config.poolings import BM25, CONCAT_LAST_FOUR, EMBED, POOLER, POOLINGS, SUM_LAST_FOUR, poolings_of
 from official_bert.config.sentence_modules import MODEL, MODULES_FILE, NO_PROMPTS, QUERY, SPLADE, Prompts
 from official_bert.data.feature_files import TextFeatures
-from official_bert.data.text_inputs import TextOrPair
-from official_bert.metrics.retrieval import BM25_B, BM25_K1, Bm25Weights
+from official_bert.data.text_inputs import ScoredPair, TextOrPair
+from official_bert.metrics.classification import pearson, spearman
+from official_bert.metrics.retrieval import BM25_B, BM25_K1, Bm25Weights, normalized
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder
-from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, UnpaddedLayout
 from official_bert.modeling.token_model import is_needed, model_fingerprint
 from official_bert.options.groups import SentenceBatchOptions
 from official_bert.serving.engine_model import Engine
@@ -37,7 +37,7 @@ from official_bert.tokenization.sequences import (
     truncate_pair,
 )
 from official_bert.tokenization.tokenizer import Text, check_max_seq_length, paired_texts
-from official_bert.training.devices import dtype_policy
+from official_bert.training.devices import inference_options
 
 # K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
@@ -145,6 +145,15 @@ class TextEncoder:
     @property
     def uses_bm25(self) -> bool:
         return self.settings.pooling == BM25
+
+    def bm25_weights(self, texts: Iterable[TextOrPair]) -> Bm25Weights:
+        """Count the wordpieces of texts, truncated and without [CLS] and [SEP]."""
+
+        def ids_of(text: TextOrPair) -> list[int]:
+            room = self.settings.max_seq_length - (3 if text.text_b else 2)
+            return [piece for part in text if part for piece in self.tokenizer.encode(part)][:room]
+
+        return Bm25Weights.fit(map(ids_of, texts), len(self.tokenizer))
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -376,11 +385,66 @@ def devices_of(options: SentenceBatchOptions) -> Devices:
     return Devices(create_strategy(options, allows_workers=False), fixed_shape)
 
 
-def inference_options(options: SentenceBatchOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:
-    """Return the fastest way to compute an encoder on the devices of the flags."""
-    return EncoderOptions(
-        use_one_hot_embeddings=use_one_hot_embeddings,
-        # TPUs need fixed shapes, and the number of unpadded tokens varies.
-        layout=FlatLayout if options.use_tpu else UnpaddedLayout,
-        dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
-    )
+class LayerScore(NamedTuple):
+    """Correlations of the cosine similarities of one layer, or several, and pooling."""
+
+    # the layer, from 0; "embeddings", the input of the first; layers whose vectors are averaged, as in "-1,-2";
+    # or "concat_last_four"
+    layer: int | str
+    pooling: str  # see `VectorSettings`
+    spearman: float  # Spearman's correlation
+    pearson: float  # Pearson's correlation
+
+    @property
+    def is_flag(self) -> bool:
+        """True if the layer is a value of the flag `layers`."""
+        return self.layer not in (layer_pooling.EMBEDDINGS, CONCAT_LAST_FOUR)
+
+
+def compare_layers(
+    pairs: Sequence[ScoredPair], encoder: TextEncoder, poolings: Sequence[str], report: Callable[[int], None]
+) -> tuple[list[LayerScore], int]:
+    """Compare the vectors of all layers and combinations of layers with each of some poolings."""
+    num_layers = encoder.encoder.config.num_layers
+    layers = [layer_pooling.EMBEDDINGS, *range(num_layers)]
+    settings = encoder.settings._replace(layers=layers, pooling=poolings)
+    weights = encoder.bm25_weights(text for pair in pairs for text in pair.texts)
+    encoder = encoder.with_settings(settings, bm25=weights)
+    sums = {",".join(map(str, range(num_layers))): num_layers}
+    if num_layers > 4:
+        sums = {"-1,-2,-3,-4": 4, **sums}
+    has_four = num_layers >= 4
+
+    def kinds(vectors: np.ndarray) -> list[np.ndarray]:
+        """Return the vectors of each layer and combination, float32 [P, D] each, or [P, 4 * D]."""
+        by_layer = vectors.reshape(len(poolings), len(layers), -1)  # [P, L + 1, D]
+        summed = [by_layer[:, -count:].sum(axis=1) for count in sums.values()]
+        joined = [by_layer[:, -4:].reshape(len(poolings), -1)] if has_four else []
+        return [*by_layer.swapaxes(0, 1), *summed, *joined]
+
+    names = itertools.product([*layers, *sums, *([CONCAT_LAST_FOUR] if has_four else [])], poolings)
+    table = zip(names, correlations(pairs, encoder, report, kinds), strict=True)
+    # [CLS] has the same embedding in each text.
+    scores = [LayerScore(*name, *scores) for name, scores in table if name != (layer_pooling.EMBEDDINGS, "cls")]
+    return scores, encoder.num_long
+
+
+def correlations(
+    pairs: Sequence[ScoredPair],
+    encoder: TextEncoder,
+    report: Callable[[int], None],
+    kinds: Callable[[np.ndarray], Sequence[np.ndarray]] = lambda vectors: [vectors],
+) -> list[tuple[float, float]]:
+    """Correlate the cosine similarities of pairs with their scores, for each kind of vector.
+
+    Args:
+      kinds: converts them, float [K, D], to arrays with a vector per row; by default, the vectors are used as they are.
+    """
+    cosines = []
+    features = encoder.features(text for pair in pairs for text in pair.texts)
+    for number, texts in enumerate(zip(features, features, strict=True), start=1):
+        of_pair = zip(*(map(normalized, kinds(text.vectors)) for text in texts), strict=True)
+        cosines.append(np.concatenate([(first * second).sum(axis=1) for first, second in of_pair]))
+        report(number)
+    scores = [pair.score for pair in pairs]
+    return [(spearman(scores, column), pearson(scores, column)) for column in np.stack(cosines, axis=1)]

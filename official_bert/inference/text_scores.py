@@ -165,9 +165,10 @@ def model_scores(
     """Return the log probabilities of wordpieces or, of pairs, the probabilities that the second text follows."""
     import tensorflow as tf
 
-    from official_bert.inference.text_encoder import devices_of, inference_options, rows_of_batch
+    from official_bert.inference.text_encoder import devices_of, rows_of_batch
     from official_bert.serving.text_model import Computation, keras_engine
     from official_bert.tasks.pretraining.task import MASKED_LM, NEXT_SENTENCE, load_model
+    from official_bert.training.devices import inference_options
 
     devices, head = devices_of(options), NEXT_SENTENCE if of_pairs else MASKED_LM
     with devices.strategy.scope():

@@ -10,6 +10,7 @@ import keras
 from absl import logging
 
 from official_bert.modeling.encoder_options import EncoderOptions, FlatLayout, LoraSettings, UnpaddedLayout
+from official_bert.options.groups import DeviceOptions
 from official_bert.options.training import JAX, TENSORFLOW, TrainingOptions
 from official_bert.support.errors import UserError
 from official_bert.training.cluster import Cluster
@@ -135,4 +136,14 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
         layout=layout,
         recompute_layers=config.gradient_checkpointing,
         lora=LoraSettings(*config.lora) if config.lora and config.do_train else None,  # otherwise merged when read
+    )
+
+
+def inference_options(options: DeviceOptions, *, use_one_hot_embeddings: bool = False) -> EncoderOptions:
+    """Return the fastest way to compute an encoder on the devices of the flags."""
+    return EncoderOptions(
+        use_one_hot_embeddings=use_one_hot_embeddings,
+        # TPUs need fixed shapes, and the number of unpadded tokens varies.
+        layout=FlatLayout if options.use_tpu else UnpaddedLayout,
+        dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
     )

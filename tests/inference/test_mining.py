@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference import mining
-from official_bert.inference.mining import AnchoredPair, NegativeRule, hard_negatives
+from official_bert.inference import sentence_index
+from official_bert.inference.sentence_index import AnchoredPair, NegativeRule, hard_negatives
 from official_bert.metrics.retrieval import nearest
 
 PLACES = {"query": 0, "QUERY": 1, "answer": 10, " ANSWER": 11, "answer two": 5, "near": 8, "nearer": 2, "far": 60}
@@ -22,7 +22,7 @@ def search(monkeypatch):
         angles = np.radians([PLACES[text.text_a.partition(": ")[2]] for text in texts])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    monkeypatch.setattr(mining, "sentence_vectors", lambda texts, encoder, is_query=False: vectors_of(texts))
+    monkeypatch.setattr(sentence_index, "sentence_vectors", lambda texts, encoder, is_query=False: vectors_of(texts))
     lines = {TextOrPair(f"p: {place}"): [1] for place in PLACES}
     vectors = vectors_of(lines)
     rows = functools.partial(nearest, vectors)
@@ -48,7 +48,7 @@ def test_negatives_are_the_nearest_passages_without_anchor_positives_and_duplica
 
 
 def test_each_batch_of_queries_has_its_own_negatives(search, monkeypatch):
-    monkeypatch.setattr(mining, "_QUERIES_AT_A_TIME", 1)
+    monkeypatch.setattr(sentence_index, "_QUERIES_AT_A_TIME", 1)
     pairs = [AnchoredPair("query", "near"), AnchoredPair("far", "nearer")]
     found = list(hard_negatives(pairs, search, NegativeRule(), query_prefix="q: ", passage_prefix="p: "))
     assert found == [["nearer"], [" ANSWER"]]

@@ -8,8 +8,8 @@ import scipy.spatial
 import scipy.stats
 
 from official_bert.data.feature_files import TextFeatures
-from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.mining import ScoredPair, correlations
+from official_bert.data.text_inputs import ScoredPair, TextOrPair
+from official_bert.inference.text_encoder import correlations
 from official_bert.metrics import retrieval
 from official_bert.metrics.retrieval import SparseRows, nearest, normalized
 

@@ -3,16 +3,20 @@
 import gc
 import os
 import re
+from typing import TYPE_CHECKING
 
 from official_bert.options.command import Command
 from official_bert.options.groups import BatchingSettings, engine_option
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
-from official_bert.serving.access import KEY_VARIABLE, Access, find_key
 from official_bert.serving.versions import engine_version
-from official_bert.support import files
+from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, check_installed, require
 from official_bert.support.processes import check_free
 
+if TYPE_CHECKING:
+    from official_bert.serving.app import Access
+
+KEY_VARIABLE = "OFFICIAL_BERT_API_KEY"
 _MAX_PORT, _GRPC_PORT = 2**16 - 1, 8500
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 
@@ -118,9 +122,23 @@ class ServeConfig(Options):
     def uses_tensorflow(self) -> bool:
         return self.used_grpc_port > 0 or engine_version(self.export_dir) is None
 
-    def access(self) -> Access:
+    def key(self) -> str | None:
+        """Return the key that is given, in a file or in the environment; None if there is none."""
+        source, key = "api_key", self.api_key
+        if self.api_key_file is not None:
+            source = f"api_key_file={self.api_key_file}"
+            key = text_files.read_text(self.api_key_file, max_bytes=1 << 12).strip()
+        elif key is None:
+            source, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE)
+        if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+            raise UserError(f"{source}: an API key is one word of ASCII characters")
+        return key
+
+    def access(self) -> "Access":
         """Read the key, and check the files of TLS."""
-        key = find_key(self.api_key, self.api_key_file)
+        from official_bert.serving.app import Access
+
+        key = self.key()
         if key is not None and self.ui:
             raise UserError("--ui: its page sends no API key; leave out one of both")
         origins = tuple(name.strip() for name in (self.cors_origin or "").split(",") if name.strip())
@@ -136,7 +154,7 @@ class ServeConfig(Options):
             check_free(self.used_grpc_port, "--grpc_port")
 
 
-def prepare(config: ServeConfig) -> Access:
+def prepare(config: ServeConfig) -> "Access":
     from official_bert.training.run_folder import RUN_CONFIG_FILE
 
     files.check_folder(config.export_dir, "export_dir")
@@ -151,11 +169,12 @@ def prepare(config: ServeConfig) -> Access:
     return config.access()
 
 
-def run(config: ServeConfig, access: Access) -> None:
+def run(config: ServeConfig, access: "Access") -> None:
     """Serve until SIGTERM or Ctrl-C."""
     require("uvicorn", extra="serve")
+    from official_bert.serving.app import BatchMetrics
     from official_bert.serving.served_model import EngineOptions, ServedModel
-    from official_bert.serving.server import BatchMetrics, serve
+    from official_bert.serving.server import serve
 
     if config.uses_tensorflow:
         import tensorflow as tf

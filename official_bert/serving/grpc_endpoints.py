@@ -40,7 +40,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse
 from tensorflow_serving.apis.status_pb2 import StatusProto
 
-from official_bert.serving.access import AUTHORIZATION, REFUSAL, Access
+from official_bert.serving.app import AUTHORIZATION, REFUSAL, Access
 from official_bert.serving.batching import MOST_BYTES, Arrays, Hold, QueueFullError, TooManyBytesError
 from official_bert.serving.rest_format import (
     ArraySpec,

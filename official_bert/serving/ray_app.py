@@ -10,8 +10,8 @@ from ray import serve
 from starlette.applications import Starlette
 
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving.app import BatchMetrics, make_app
 from official_bert.serving.served_model import EngineOptions, ServedModel
-from official_bert.serving.server import BatchMetrics, make_app
 from official_bert.serving.versions import engine_version
 from official_bert.support import files
 

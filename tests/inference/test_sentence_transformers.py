@@ -55,7 +55,7 @@ def exported(folder, export_dir, **given):
 def served(version, name):
     """Return an export as a server holds it, and a client of this server."""
     testclient = pytest.importorskip("starlette.testclient")
-    from official_bert.serving.server import make_app
+    from official_bert.serving.app import make_app
 
     model = ServedModel(str(version.parent), BatchingSettings(num_batch_threads=1))
     return model, testclient.TestClient(make_app(model, name))

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from official_bert.commands.serve import ServeConfig
-from official_bert.serving.access import KEY_VARIABLE, REFUSAL, Access, find_key
+from official_bert.commands.serve import KEY_VARIABLE, ServeConfig
+from official_bert.serving.app import REFUSAL, Access
 from official_bert.support.errors import UserError
 from tests.serving.server_process import Server
 from tests.serving.tiny_exports import PROMPTS
@@ -19,13 +19,17 @@ KEY = "s3cret"
 
 def test_the_key_is_a_flag_in_a_file_or_in_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    assert find_key(None, None) is None
+
+    def key(**flags):
+        return ServeConfig(export_dir="serving/texts", **flags).key()
+
+    assert key() is None
     monkeypatch.setenv(KEY_VARIABLE, "a")
     (tmp_path / "key").write_text("b\n")
-    assert [find_key(None, None), find_key(None, str(tmp_path / "key")), find_key("c", None)] == ["a", "b", "c"]
+    assert [key(), key(api_key_file=str(tmp_path / "key")), key(api_key="c")] == ["a", "b", "c"]
     for wrong in ("", "two words", "é", "line\nbreak"):
         with pytest.raises(UserError, match=r"api_key: an API key is one word of ASCII characters"):
-            find_key(wrong, None)
+            key(api_key=wrong)
 
 
 def test_origins_are_those_that_browsers_send():

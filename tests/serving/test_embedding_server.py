@@ -26,8 +26,8 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 
 from starlette.testclient import TestClient  # noqa: E402
 
+from official_bert.serving.app import make_app  # noqa: E402
 from official_bert.serving.embedding_endpoints import refuse  # noqa: E402
-from official_bert.serving.server import make_app  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ pytest.importorskip("starlette.testclient")
 
 from starlette.testclient import TestClient
 
-from official_bert.serving.server import make_app
+from official_bert.serving.app import make_app
 
 pytestmark = pytest.mark.slow
 PAIRS = [("the town", "a river"), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "")]

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from official_bert import FullTokenizer, Predictor, load_tokenizer
 from official_bert.families.family import load_family
 from official_bert.options.groups import BatchingSettings
+from official_bert.serving.app import make_app
 from official_bert.serving.served_model import ServedModel
-from official_bert.serving.server import make_app
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, ROOT, assert_fails, run_script
 from tests.tokenization.hard_texts import write_folder

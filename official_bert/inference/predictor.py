@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.serving.engine_model import USUAL_SIZES, load_engine_model, softmax
-from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError
+from official_bert.serving.engine_model import USUAL_SIZES, load_engine_model
+from official_bert.serving.signatures import MOST_CELLS, Arrays, RequestError, softmax
 from official_bert.serving.versions import engine_version, find_export, folder_of_model, is_functional
 from official_bert.support import files
 from official_bert.support.errors import UserError, format_names

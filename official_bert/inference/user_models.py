@@ -24,10 +24,9 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import DatasetTokenizer
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import ClassificationModel, EncoderModel, MultipleChoiceModel
-from official_bert.serving.engine_model import Reader, Reading
 from official_bert.serving.exports import write_description
 from official_bert.serving.servable import Servable
-from official_bert.serving.signatures import Arrays
+from official_bert.serving.signatures import Arrays, Reader, Reading
 from official_bert.serving.text_model import IDS_SCHEMA, Tensors, TrainedModel
 from official_bert.serving.versions import DESCRIPTION_FILE, KERAS_FILE, is_functional
 from official_bert.support import files, text_files, writing

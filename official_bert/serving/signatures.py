@@ -1,13 +1,21 @@
-"""Signatures of a loaded export, whatever computes it: named arrays to named arrays."""
+"""Signatures of a loaded export, from named arrays to named arrays; and `Reader`, from texts to arrays and back."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from official_bert.config.bert_config import ENCODER_INPUTS
+from official_bert.serving.batching import work
+from official_bert.tokenization import Tokenizer
+
 Arrays = Mapping[str, np.ndarray]
 
+_CHARACTERS_PER_PIECE = 16  # few texts have more on average
+_BLANKS = " \t\n\r\u3000"  # at which every tokenizer splits
+_MOST_WORK = 1 << 11  # positions computed together
+MOST_LOGITS = 1 << 24  # computed together
 MOST_CELLS = 1 << 21  # maximum size of an output table, unless that of one text of the longest length is larger
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
@@ -83,3 +91,102 @@ def definitions_of(signatures: Mapping[str, Signature]) -> dict[str, Any]:
         }
         for name, signature in signatures.items()
     }
+
+
+class Reading(NamedTuple):
+    """An example as the sequences that the model reads, and what its answer needs of it."""
+
+    sequences: list[Mapping[str, Any]]  # input_ids, input_mask and segment_ids of each, without padding at the end
+    parts: Any = None
+
+
+class Reader:
+    """What the operations of a `Servable` do in a SavedModel, and the task's command to the texts of a file, in Python.
+
+    Each task has one, in its module `reader`.
+    """
+
+    has_windows = False  # whether an example may have several sequences
+
+    def __init__(self, said: Mapping[str, Any], tokenizer: Tokenizer):
+        """Create a reader from the description of an export."""
+        self.said, self.tokenizer, self.specials = said, tokenizer, tokenizer.specials
+        self.max_seq_length = said["max_seq_length"]
+        self.num_read: int | None = None  # wordpieces of a text after which nothing is read
+        self.num_logits = 1  # per position, if it has many
+
+    def beginning(self, text: str, *, is_cut: bool = False) -> str | None:
+        """Cut off the end of a long text, at a blank, if enough wordpieces are left: to tokenize all takes longer.
+
+        None if the text `is_cut` already, maybe within a word, and has too few.
+        """
+        sizes = [] if self.num_read is None else [self.num_read * _CHARACTERS_PER_PIECE, *[len(text)] * is_cut]
+        for size in sizes:
+            beginning = text[: max(0, *(text.rfind(blank, 0, size) for blank in _BLANKS))] if size <= len(text) else ""
+            if beginning and len(self.tokenizer.encode(beginning)) > self.num_read:
+                return beginning
+        return None if is_cut else text
+
+    def encode(self, *texts: str) -> Reading:
+        """Convert the texts of an example, one for each of the description's `text_names`."""
+        raise NotImplementedError
+
+    def further_signatures(self, model: Any) -> list["Signature"]:
+        """Return the signatures that only an `EngineModel` of this task has."""
+        del model
+        return []
+
+    def most_rows(self, length: int) -> int:
+        """Return the number of sequences of a length that are computed together."""
+        return max(min(_MOST_WORK // work(1, length), MOST_LOGITS // (length * self.num_logits)), 1)
+
+    def named(self, outputs: Arrays) -> Arrays:
+        """Add the names of labels to outputs of sequences, [B, ...]: the outputs of the signature for ids."""
+        return outputs
+
+    def stacked(self, rows: Sequence[Arrays]) -> Arrays:
+        """Convert the outputs of each sequence to those of the signature for ids, [B, ...]."""
+        tables = {name: padded_table([row[name] for row in rows], rows[0][name].dtype.type()) for name in rows[0]}
+        return self.named(tables)
+
+    def decode(self, readings: Sequence[Reading], outputs: Sequence[Sequence[Arrays]]) -> Arrays:
+        """Convert the outputs of each example's sequences to the outputs of the signature `text`, [B, ...]."""
+        del readings
+        return self.stacked([row for (row,) in outputs])
+
+    def specs(self, numbers: Specs) -> dict[str, Specs]:
+        """Return the outputs of the signatures, given those of an engine: of `named`, `decode` and `tokenize`."""
+        ids = ArraySpec(np.dtype(np.int32), (None,) * (2 + self.has_windows))
+        return {SERVING_DEFAULT: numbers, TEXT: numbers, TOKENIZE: dict.fromkeys(ENCODER_INPUTS, ids)}
+
+
+def padded_table(rows: Iterable[Any], empty: Any, width: int = 0) -> np.ndarray:
+    """Stack arrays or lists of different shapes: [B, ...], filled up with a value whose type the table has."""
+    rows = [np.array(row, dtype_of(empty)) for row in rows]
+    sizes = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
+    if width:
+        sizes[0] = width
+    check_table_size(len(rows), math.prod(sizes))
+    table = np.full([len(rows), *sizes], empty, rows[0].dtype)
+    for number, row in enumerate(rows):
+        table[(number, *map(slice, row.shape))] = row
+    return table
+
+
+def dtype_of(value: Any) -> np.dtype:
+    return np.dtype(object) if isinstance(value, bytes) else np.asarray(value).dtype
+
+
+def check_table_size(num_rows: int, width: int) -> None:
+    """Raise RequestError if padding rows to a width would take much memory; one row always fits."""
+    if num_rows > 1 and num_rows * width > MOST_CELLS:
+        raise RequestError(
+            f"each table of the response is limited to {MOST_CELLS} cells (examples times the length of the longest); "
+            f"send fewer examples per request; the number of cells would be {num_rows * width}"
+        )
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return probabilities over the last axis."""
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading
-from official_bert.serving.signatures import Arrays, ArraySpec, Specs
+from official_bert.serving.signatures import Arrays, ArraySpec, Reader, Reading, Specs
 from official_bert.tasks.classification.records import LabelledText, TextJoiner
 from official_bert.tokenization import Tokenizer
 

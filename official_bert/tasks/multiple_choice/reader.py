@@ -5,8 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading, padded_table, softmax
-from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, RequestError, Specs
+from official_bert.serving.signatures import (
+    TEXT,
+    Arrays,
+    ArraySpec,
+    Reader,
+    Reading,
+    RequestError,
+    Specs,
+    padded_table,
+    softmax,
+)
 from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.data import join_choice
 

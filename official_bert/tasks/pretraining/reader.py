@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading
-from official_bert.serving.signatures import Arrays, Specs
+from official_bert.serving.signatures import Arrays, Reader, Reading, Specs
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import join_texts
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_bert.serving.engine_model import MOST_LOGITS
 from official_bert.serving.servable import Servable, Tensors, rows_at_once
+from official_bert.serving.signatures import MOST_LOGITS
 from official_bert.serving.text_model import TextModel
 from official_bert.tasks.pretraining.reader import SCORES
 from official_bert.tasks.pretraining.task import MaskTextModel

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from official_bert.serving.engine_model import Reader, Reading, dtype_of, padded_table
-from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, Specs
+from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, Reader, Reading, Specs, dtype_of, padded_table
 from official_bert.tasks.question_answering.answers import LOGITS, MASKED_LOGIT, RankedAnswer, find_answers
 from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions
 from official_bert.tokenization import Tokenizer

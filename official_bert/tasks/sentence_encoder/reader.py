@@ -9,8 +9,18 @@ import numpy as np
 from official_bert.config.sentence_modules import SPLADE_POOLINGS
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.serving.engine_model import EngineModel, Reader, Reading, decodable, padded_table
-from official_bert.serving.signatures import SERVING_DEFAULT, TOKEN_VECTORS, Arrays, ArraySpec, Signature, Specs
+from official_bert.serving.engine_model import EngineModel, decodable
+from official_bert.serving.signatures import (
+    SERVING_DEFAULT,
+    TOKEN_VECTORS,
+    Arrays,
+    ArraySpec,
+    Reader,
+    Reading,
+    Signature,
+    Specs,
+    padded_table,
+)
 from official_bert.serving.versions import read_query_weights
 from official_bert.support import files
 from official_bert.support.errors import UserError

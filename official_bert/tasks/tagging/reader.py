@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.serving.engine_model import (
-    EngineModel,
+from official_bert.serving.engine_model import EngineModel, decodable
+from official_bert.serving.signatures import (
+    TEXT,
+    Arrays,
+    ArraySpec,
     Reader,
     Reading,
+    RequestError,
+    Signature,
+    Specs,
     check_table_size,
-    decodable,
     dtype_of,
     padded_table,
     softmax,
 )
-from official_bert.serving.signatures import TEXT, Arrays, ArraySpec, RequestError, Signature, Specs
 from official_bert.tasks.tagging.records import Window, make_windows, own_windows
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sequences import MOST_BYTES, join_texts

@@ -77,12 +77,6 @@ def find_run(path: str) -> FinishedRun | None:
     return FinishedRun(path, settings, task) if task else None
 
 
-def load(
-    run: FinishedRun, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
-) -> TextModel:
-    return run.task.text_model.of_run(read_trained(run, use_best_checkpoint, changes, encoder_options))
-
-
 def read_trained(
     run: FinishedRun, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions = UNPADDED
 ) -> TrainedModel:
@@ -146,7 +140,7 @@ def _run_of_finished_model(path: str) -> RunConfig | None:
 def _load_text_encoder(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> TextEncoder:
-    """Load the encoder and tokenizer of a run or of a model without a task; see `load` for the arguments."""
+    """Load the encoder and tokenizer of a run or of a model without a task."""
     if find_config(path) is None:
         encoder = f"nor an encoder with its {BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}"
         raise no_model(path, f"neither an exported model nor the {RUN_CONFIG_FILE} of a run, {encoder}")
@@ -203,7 +197,7 @@ def load_model(
             raise UserError("top_k is for words of [MASK] and for answers; a classifier gives all probabilities")
     if run:
         folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-        model = model_of(load(run, changes=changes, **choices), folder)
+        model = model_of(run.task.text_model.of_run(read_trained(run, changes=changes, **choices)), folder)
         model.takes_one_text = run.task.name == "classification" and not run.is_own
         return model
     encoder = _load_text_encoder(path, changes=changes, **choices)

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,29 +87,28 @@ class Predictor:
         }
         choices = {"use_best_checkpoint": use_best_checkpoint, "mixed_precision": mixed_precision, "top_k": top_k}
         changes = {name: value for name, value in changes.items() if value is not None}
-        check = functools.partial(_check_unused, changes, **choices)
+        given = {**choices, "use_best_checkpoint": use_best_checkpoint or None}
+        unused = [*changes, *(name for name, value in given.items() if value not in (None, "none", "auto"))]
         if version := engine_version(path):
-            check(f"{version} is an export")
+            _check_unused(unused, f"{version} is an export")
             self._model: Any = load_engine_model(version, engine=engine)
             return
         if engine is not None:
             raise UserError(f"engine={engine} reads exports with export_format=onnx, and {path} is none")
         path = folder_of_model(path)
-        if version := find_export(path):
-            check(f"{version} is an export")
-            from official_bert.inference.finished_runs import SavedModel  # imports Keras
+        version = find_export(path)
+        from official_bert.inference import finished_runs  # imports Keras
 
-            self._model = SavedModel(version)
-            return
-        from official_bert.inference import finished_runs
-
-        if is_functional(path):
-            check(f"{path} is a functional model")
+        if version:
+            _check_unused(unused, f"{version} is an export")
+            self._model = finished_runs.SavedModel(version)
+        elif is_functional(path):
+            _check_unused(unused, f"{path} is a functional model")
             from official_bert.inference.user_models import KERAS, load_functional  # imports TensorFlow
 
             self._model = finished_runs.model_of(load_functional(path), row=KERAS)
-            return
-        self._model = finished_runs.load_model(path, changes, **choices)
+        else:
+            self._model = finished_runs.load_model(path, changes, **choices)
 
     @property
     def task(self) -> str | None:
@@ -319,12 +318,8 @@ class Predictor:
         )
 
 
-def _check_unused(
-    changes: Collection[str], model: str, *, use_best_checkpoint: bool, mixed_precision: str, top_k: int | None
-) -> None:
+def _check_unused(unused: Sequence[str], model: str) -> None:
     """Raise UserError if arguments for output folders are given with a model that has all its files."""
-    unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
-    unused += ["mixed_precision"] * (mixed_precision not in ("none", "auto")) + ["top_k"] * (top_k is not None)
     if unused:
         raise UserError(f"{model}, which has all its files; leave out {format_names(unused)}")
 

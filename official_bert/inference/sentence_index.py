@@ -6,6 +6,7 @@ The folder contains `vectors.npy`, unit vectors, float32 [N, 1, D], or `sparse.n
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -207,7 +208,8 @@ class SentenceSearch:
         else:
             vectors = self._computed(index, weights)
         self.vectors: Vectors = vectors  # float32 [N, D], of length 1 up to rounding, unless they are sparse
-        self._graph = index.graph(vectors) if is_approximate else None
+        # finds the rows of `vectors` that are nearest to each query; see `metrics.retrieval.nearest`
+        self.nearest_rows = index.graph(vectors).nearest if is_approximate else functools.partial(nearest, vectors)
 
     def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None) -> Vectors:
         computed, width = sentence_vectors(self.lines, self.encoder), self.encoder.width
@@ -238,10 +240,6 @@ class SentenceSearch:
         for item in self.lines.items():
             digest.update(json.dumps(item).encode() + b"\n")
         return {"candidates": digest.hexdigest(), **encoder.provenance}
-
-    def nearest_rows(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Find the rows of `vectors` that are nearest to each query; see `metrics.retrieval.nearest`."""
-        return self._graph.nearest(queries, top_k) if self._graph else nearest(self.vectors, queries, top_k)
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
         """Return the sentences with the largest similarity to each query, with their similarities."""
@@ -362,7 +360,7 @@ class VectorIndex:
         self.vectors: np.ndarray = vectors
         with np.load(index.path(_IDS), allow_pickle=False) as arrays:
             self._ids = _Ids(**arrays)
-        self._graph = index.graph(vectors) if is_approximate else None
+        self._nearest_rows = index.graph(vectors).nearest if is_approximate else functools.partial(nearest, vectors)
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[list[tuple[TextId, float]]]:
         """Find the texts with the largest cosine similarity to each query.
@@ -384,8 +382,7 @@ class VectorIndex:
             )
         if not len(queries):
             return []
-        unit = normalized(queries).astype(np.float32)
-        rows, cosines = self._graph.nearest(unit, top_k) if self._graph else nearest(self.vectors, unit, top_k)
+        rows, cosines = self._nearest_rows(normalized(queries).astype(np.float32), top_k)
         return [
             [(self._id(row), float(cosine)) for row, cosine in zip(*best, strict=True)]
             for best in zip(rows, cosines, strict=True)

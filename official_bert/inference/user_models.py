@@ -123,15 +123,20 @@ def _checked_labels(
             )
         labels = dict.fromkeys(sizes, labels)
     for name, names in (labels or {}).items():
-        are_names = not isinstance(names, str) and all(isinstance(label, str) for label in names)
         if name not in sizes:
             raise UserError(f"labels: the model has no output {name!r:.80}, only {format_names(sizes)}")
-        if not are_names or tuple(sizes[name]) != (len(set(names)),) or len(set(names)) != len(names):
+        if not _are_names(names) or tuple(sizes[name]) != (len(names),):
             raise UserError(
                 f"labels={names!r:.80}: the output {name!r} has the shape {[None, *sizes[name]]}; give a distinct name "
                 "for each column"
             )
     return {name: list(names) for name, names in (labels or {}).items()}
+
+
+def _are_names(labels: Sequence[str]) -> bool:
+    """Return True if labels are distinct strings."""
+    is_list = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
+    return is_list and len(set(labels)) == len(labels)
 
 
 def _parts_of(model: keras.Model) -> tuple[BertEncoder, Any, Sequence[str]]:
@@ -360,8 +365,7 @@ def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | No
         return
     if num_outputs is None:
         raise UserError(f"the outputs of a {task.model_class.__name__} have no labels; leave them out")
-    are_names = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
-    if not are_names or len(set(labels)) != num_outputs or len(labels) != num_outputs:
+    if not _are_names(labels) or len(labels) != num_outputs:
         raise UserError(f"labels={labels!r:.80}; give {num_outputs} distinct names, one per output of the model")
 
 

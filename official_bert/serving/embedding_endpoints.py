@@ -236,22 +236,19 @@ class _Rerank(_Judge):
     top_n: int | None = Field(None, ge=1)
 
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
-        def rank(index: int, score: float) -> dict[str, Any]:
-            return {
-                "index": index,
-                **({"text": self.texts[index].decode()} if self.return_text else {}),
-                "score": score,
-            }
-
-        ranked = await self.ranked(version)
-        size = sum(map(len, self.texts)) if self.return_text else len(ranked)
-        return await _respond(version, size, lambda: _json_list(itertools.starmap(rank, ranked)))
-
-    async def ranked(self, version: ServedVersion) -> list[tuple[int, float]]:
-        """Return the number and score of the best texts, best first."""
         scores = await text_answers.relevance(version, self.query, self.texts, truncate=self.truncate)
         scores = scores if self.raw_scores else text_answers.sigmoid(scores)
-        return [(index, float(scores[index])) for index in np.argsort(-scores, kind="stable")[: self.top_n].tolist()]
+        best = np.argsort(-scores, kind="stable")[: self.top_n].tolist()
+        size = sum(map(len, self.texts)) if self.return_text else len(best)
+        rows = (self.result(index, float(scores[index])) for index in best)
+        return await _respond(version, size, lambda: self.written(_json_list(rows), name))
+
+    def result(self, index: int, score: float) -> dict[str, Any]:
+        text = {"text": self.texts[index].decode()} if self.return_text else {}
+        return {"index": index, **text, "score": score}
+
+    def written(self, results: bytes, name: str) -> bytes:
+        return results
 
 
 class _RerankDocuments(_Rerank):
@@ -259,19 +256,18 @@ class _RerankDocuments(_Rerank):
 
     texts: _Documents = Field(alias="documents")
     model: str
-    return_documents: bool = False
+    return_text: bool = Field(False, alias="return_documents")
 
     async def answer(self, version: ServedVersion, name: str, hold: Hold) -> Response:
         _check_model(self.model, name)
+        return await super().answer(version, name, hold)
 
-        def result(index: int, score: float) -> dict[str, Any]:
-            document = {"document": {"text": self.texts[index].decode()}} if self.return_documents else {}
-            return {"index": index, "relevance_score": score, **document}
+    def result(self, index: int, score: float) -> dict[str, Any]:
+        document = {"document": {"text": self.texts[index].decode()}} if self.return_text else {}
+        return {"index": index, "relevance_score": score, **document}
 
-        ranked = await self.ranked(version)
-        size = sum(map(len, self.texts)) if self.return_documents else len(ranked)
-        start = _json({"id": str(uuid.uuid4()), "model": name})[:-1] + b', "results": '
-        return await _respond(version, size, lambda: start + _json_list(itertools.starmap(result, ranked)) + b"}")
+    def written(self, results: bytes, name: str) -> bytes:
+        return _json({"id": str(uuid.uuid4()), "model": name})[:-1] + b', "results": ' + results + b"}"
 
 
 class _Predict(_Judge):

@@ -273,18 +273,15 @@ class EngineModel:
         readings = self._readings(texts)
         if not readings:
             return self._nothing(TOKENIZE)
-        names = self.said[LIMITS]
+        tables = {
+            name: [
+                padded_table((_numbers(one[name]) for one in reading.sequences), np.int32(0)) for reading in readings
+            ]
+            for name in self.said[LIMITS]
+        }  # [W, S] of each example
         if not self.reader.has_windows:
-            columns = {name: [_numbers(reading.sequences[0][name]) for reading in readings] for name in names}
-        else:
-            columns = {
-                name: [
-                    padded_table((_numbers(sequence[name]) for sequence in reading.sequences), np.int32(0))
-                    for reading in readings
-                ]
-                for name in names
-            }
-        return {name: padded_table(rows, np.int32(0)) for name, rows in columns.items()}
+            tables = {name: [only for (only,) in windows] for name, windows in tables.items()}
+        return {name: padded_table(rows, np.int32(0)) for name, rows in tables.items()}
 
     def predict(self, ids: Arrays) -> Arrays:
         """Convert input_ids, input_mask and segment_ids, [B, S], to predictions."""

@@ -210,8 +210,12 @@ def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most
     """Raise a RequestError unless values have the right rank and not too many examples."""
     if rank != expected_rank:
         raise RequestError(f"{name} must have {expected_rank} dimension(s), but has {rank}")
-    if num_examples > most_examples:
-        raise RequestError(f"the request has {num_examples} examples; at most {most_examples} are allowed")
+    check_number(num_examples, most_examples)
+
+
+def check_number(num_examples: int, most: int) -> None:
+    if num_examples > most:
+        raise RequestError(f"the request has {num_examples} examples; at most {most} are allowed")
 
 
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -236,15 +240,14 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
 
 def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict[str, Any]:
     values = request.values
-    if not request.is_in_rows:
-        if _is_named(values):
-            return values
-    elif len(values) > most_examples:
-        raise RequestError(f"the request has {len(values)} examples; at most {most_examples} are allowed")
-    elif all(map(_is_named, values)):
-        if any(row.keys() != values[0].keys() for row in values):
-            raise RequestError('all of "instances" must have the same inputs')
-        return {name: [row[name] for row in values] for name in values[0]}
+    if request.is_in_rows:
+        check_number(len(values), most_examples)
+        if all(map(_is_named, values)):
+            if any(row.keys() != values[0].keys() for row in values):
+                raise RequestError('all of "instances" must have the same inputs')
+            return {name: [row[name] for row in values] for name in values[0]}
+    elif _is_named(values):
+        return values
     if len(names) != 1:
         raise NamesError(f"the signature reads {format_names(sorted(names))}, so the values need these names")
     return {names[0]: values}

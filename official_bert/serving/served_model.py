@@ -22,6 +22,7 @@ from official_bert.serving.rest_format import (
     NamesError,
     RequestError,
     answer_body,
+    check_number,
     quoted,
     read_examples,
     read_request,
@@ -59,22 +60,24 @@ class EngineOptions(NamedTuple):
     num_threads: int = 1  # per request
 
 
+class _Workers(NamedTuple):
+    """Settings and threads that all versions of a model share."""
+
+    settings: BatchingSettings
+    observer: BatchObserver
+    options: EngineOptions
+    executor: ThreadPoolExecutor  # of batches
+    reader: ThreadPoolExecutor  # of large requests and answers
+
+
 class ServedVersion:
     """A loaded version, whose `load_time` is in seconds since 1970."""
 
-    def __init__(
-        self,
-        export_dir: str,
-        number: int,
-        settings: BatchingSettings,
-        executor: ThreadPoolExecutor,
-        reader: ThreadPoolExecutor,
-        observer: BatchObserver,
-        options: EngineOptions,
-    ):
+    def __init__(self, export_dir: str, number: int, workers: _Workers):
         """Load a version and warm up the signatures that are asked first; `warm_up_next` warms up the others."""
         self.number, self.folder = number, os.path.join(export_dir, str(number))
-        self.settings, self._reader, self.load_time = settings, reader, int(time.time())
+        settings, observer, options, executor, self._reader = workers
+        self.settings, self.load_time = settings, int(time.time())
         self.most_examples = settings.max_batch_size  # maximum number of examples per request
         self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE  # maximum number of values per request
         self._export = export = _load_export(self.folder, options)
@@ -196,8 +199,7 @@ class ServedVersion:
             raise RequestError(f"Expected {noun} signature method_name to be {needed}. Was: {found}")
         if not examples:
             raise RequestError("Input is empty.")
-        if len(examples) > self.most_examples:
-            raise RequestError(f"the request has {len(examples)} examples; at most {self.most_examples} are allowed")
+        check_number(len(examples), self.most_examples)
         return await self.predict(signature.name, {"inputs": np.array(examples, dtype=object)})
 
     async def predict_ids(self, ids: Arrays) -> Arrays:
@@ -216,11 +218,9 @@ class ServedModel:
         poll_seconds: float = _POLL_SECONDS,
         options: EngineOptions | None = None,
     ):
-        self._export_dir, self._settings, self._observer = export_dir, settings, observer
-        self._options = options or EngineOptions()
-        self._poll_seconds = poll_seconds
-        self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._export_dir, self._poll_seconds = export_dir, poll_seconds
+        threads = ThreadPoolExecutor(settings.num_batch_threads, "batch"), ThreadPoolExecutor(1, "read")
+        self._workers = _Workers(settings, observer, options or EngineOptions(), *threads)
         self._seen: dict[int, _Files] = {}  # of each other version, when the folder was last looked at
         self._refused: dict[int, _Files] = {}  # of each version that could not be loaded
         self._is_ending = threading.Event()
@@ -238,8 +238,7 @@ class ServedModel:
             self._watcher.join()
 
     def _load(self, number: int) -> ServedVersion:
-        threads = self._executor, self._reader
-        version = ServedVersion(self._export_dir, number, self._settings, *threads, self._observer, self._options)
+        version = ServedVersion(self._export_dir, number, self._workers)
         logging.info("loaded version %d of %s", number, self._export_dir)
         return version
 

@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.config.bert_config import ENCODER_INPUTS
-from official_bert.serving.batching import work
+from official_bert.serving.batching import Arrays, work
 from official_bert.tokenization import Tokenizer
-
-Arrays = Mapping[str, np.ndarray]
 
 _CHARACTERS_PER_PIECE = 16  # few texts have more on average
 _BLANKS = " \t\n\r\u3000"  # at which every tokenizer splits
@@ -101,7 +99,7 @@ class Reading(NamedTuple):
 
 
 class Reader:
-    """What the operations of a `Servable` do in a SavedModel, and the task's command to the texts of a file, in Python.
+    """Python form of a `Servable`'s operations in a SavedModel, and of what a command does to the texts of a file.
 
     Each task has one, in its module `reader`.
     """

@@ -53,12 +53,8 @@ def cases():
     for objective in OBJECTIVES:
         task = SentenceEncoderTask(CONFIG, example_schema(LENGTH, 3, 50, 2), objective)
         yield objective.loss, task, {"vectors": normal(SIZE, 3, 6), "logits": normal(SIZE, 3)}, batch
-    yield (
-        "layers",
-        types.SimpleNamespace(losses=of_layers, predictions=lambda *_: {}),
-        normal(2, SIZE, LENGTH, 6),
-        batches["tagging"],
-    )
+    task = types.SimpleNamespace(losses=of_layers, predictions=lambda *_: {})
+    yield "layers", task, normal(2, SIZE, LENGTH, 6), batches["tagging"]
 
 
 def of_layers(outputs, batch):
@@ -86,10 +82,8 @@ def computed():
         import jax
 
         functions = [jax.value_and_grad(loss, has_aux=True) for loss in losses]
-        both = jax.jit(lambda *given: [function(each) for function, each in zip(functions, given, strict=True)])(
-            *outputs
-        )
-        results = [(values, gradients) for (_, values), gradients in both]
+        compiled = jax.jit(lambda *given: [function(each) for function, each in zip(functions, given, strict=True)])
+        results = [(values, gradients) for (_, values), gradients in compiled(*outputs)]
     else:
         outputs = keras.tree.map_structure(keras.ops.convert_to_tensor, outputs)
         results = map(in_tensorflow, losses, outputs)

@@ -15,11 +15,6 @@ from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
 
 
-def read(path, schema):
-    (batch,) = tf.data.TFRecordDataset([str(path)]).batch(1000).map(schema.decode).as_numpy_iterator()
-    return batch
-
-
 def test_records_are_those_of_the_reference(tokenizer, tmp_path):
     case = json.loads((GOLDEN / "classifier" / "classifier_pairs.json").read_text())
     length = case["max_seq_length"]
@@ -28,7 +23,8 @@ def test_records_are_those_of_the_reference(tokenizer, tmp_path):
     texts = [(text_a, text_b) for text_a, text_b, _ in case["examples"]]
     labels = [case["labels"].index(label) for _, _, label in case["examples"]]
     assert write_split(RecordFile(str(tmp_path / "r"), schema), labelled(joiner, texts, labels)) == 5
-    records = read(tmp_path / "r", schema)
+    batches = tf.data.TFRecordDataset([str(tmp_path / "r")]).batch(5).map(schema.decode)
+    (records,) = batches.as_numpy_iterator()
     for name, expected in golden_arrays("classifier/classifier_pairs.npz").items():
         np.testing.assert_array_equal(records[name].reshape(expected.shape), expected, err_msg=name)
 

@@ -22,8 +22,6 @@ from tests.tasks.question_answering.plain_squad import plain_answers, plain_feat
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
 from tests.tokenization.hard_texts import SETTINGS
 
-NO_MAXIMUM = 1000
-
 
 @pytest.mark.parametrize("name", ["squad_v1", "squad_v2"])
 def test_answers_are_those_of_the_reference(name, tokenizer, tmp_path):
@@ -168,7 +166,7 @@ def from_gold_positions(tokenizer, alignment, context, gold):
     (window,) = tokenized.training_windows([0], version_2=False)
     starts, ends = np.zeros((2, 1, 96), np.float32)
     starts[0, window.start_position] = ends[0, window.end_position] = 1
-    (found,) = find_answers(tokenized, starts, ends, n_best_size=1, max_answer_length=NO_MAXIMUM, version_2=False)
+    (found,) = find_answers(tokenized, starts, ends, n_best_size=1, max_answer_length=1000, version_2=False)
     return found.ranked[0]
 
 

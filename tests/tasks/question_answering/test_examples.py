@@ -4,7 +4,6 @@ import copy
 import json
 
 import pytest
-from absl import logging
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.data import Answer, Question, SquadSet, read_squad
@@ -60,15 +59,15 @@ def test_predicting_needs_no_answers_and_no_places(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["id", "guid"])  # of SQuAD's format, and of KLUE's
-def test_the_first_of_several_answers_is_learnt(tmp_path, monkeypatch, name):
-    lines = []
-    monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
+def test_the_first_of_several_answers_is_learnt(tmp_path, caplog, name):
+    caplog.set_level("INFO", logger="absl")
     content = changed(lambda c, p, q: q["answers"].append({"text": "in 1889", "answer_start": 0}))
     for entry in content["data"][0]["paragraphs"][0]["qas"]:
         entry[name] = entry.pop("id")
     (question, *_) = read(tmp_path, content).questions
     assert (question.id, [answer.text for answer in question.answers]) == ("a", ["1889"])
-    assert lines == [f"{tmp_path / 'squad.json'}: 1 questions have several answers; the first of each is learnt"]
+    told = "1 questions have several answers; the first of each is learnt"
+    assert caplog.messages == [f"{tmp_path / 'squad.json'}: {told}"]
 
 
 BAD = [
@@ -106,14 +105,12 @@ def squad_with(answers, context=CONTEXT):
     return {"data": [{"paragraphs": [{"context": context, "qas": entries}]}]}
 
 
-def test_misplaced_answers_are_counted_and_left_out_if_their_words_do_not_hold_them(tmp_path, monkeypatch):
-    lines = []
-    monkeypatch.setattr(logging, "warning", lambda text, *values: lines.append(text % values))
+def test_misplaced_answers_are_counted_and_left_out_if_their_words_do_not_hold_them(tmp_path, caplog):
     usable = [("1889", 3), ("opened", 18), ("pened", 18), ("1889  the", 3), ("330 m", 32), (CONTEXT, 0)]
     useless = [("1889", 8), ("tall.", 999), ("tall.", len(CONTEXT) - 4), ("In", -1), ("", 4), (" ", 2), ("1889", 43)]
     squad = read(tmp_path, squad_with(usable + useless), version_2=False)
     assert [question.id for question in squad.questions] == ["0", "1", "2", "3", "4", "5"]
-    (line,) = lines
+    (line,) = caplog.messages
     assert "answer_start of 9 questions does not point at the answer; 7 of them are skipped" in line
     assert "'2', '3', '6'" in line
 

@@ -12,7 +12,7 @@ from official_bert.serving.export_stack import ExportStack
 from tests.modeling.model_cases import random_encoder
 
 CONFIG = BertConfig(
-    vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
+    vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, attention_direction="left_to_right",
 )  # fmt: skip
 LENGTHS = np.array([12, 3, 1, 7])

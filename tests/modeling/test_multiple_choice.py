@@ -7,14 +7,14 @@ from official_bert.config.bert_config import ENCODER_INPUTS, FEATURES, TEXT_LENG
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.heads import NO_CHOICE, MultipleChoiceModel
-from tests.modeling.model_cases import CONFIG
+from tests.modeling.model_cases import ONE_LAYER
 
 LENGTHS = np.array([[3, 5, 4], [2, 6, 0]], np.int32)  # positions of each sequence; the second example has two choices
 
 
 @pytest.fixture(scope="module")
 def model():
-    return MultipleChoiceModel(BertEncoder(CONFIG))
+    return MultipleChoiceModel(BertEncoder(ONE_LAYER))
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def test_every_form_of_input_gives_the_same_scores(model, sequences):
     assert (np.array(model(empty)) == NO_CHOICE).all()
     features = np.array(model.features(records)).reshape(2, -1)
     np.testing.assert_allclose(model({FEATURES: features, TEXT_LENGTHS: LENGTHS}), scores, atol=1e-6)
-    unpadded = MultipleChoiceModel(BertEncoder(CONFIG, layout=UnpaddedLayout), max_seq_length=9)
+    unpadded = MultipleChoiceModel(BertEncoder(ONE_LAYER, layout=UnpaddedLayout), max_seq_length=9)
     for mine, others in zip(unpadded.weights, model.weights, strict=True):
         mine.assign(others)
     np.testing.assert_allclose(unpadded(records), scores, atol=1e-6)
 
 
 def test_dropout_is_in_the_head_and_a_frozen_encoder_has_none(sequences):
-    encoder = BertEncoder(CONFIG)
+    encoder = BertEncoder(ONE_LAYER)
     encoder.trainable = False
     model = MultipleChoiceModel(encoder, head_dropout=0.5)
     assert [variable.path for variable in model.trainable_variables] == [

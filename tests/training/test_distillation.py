@@ -39,14 +39,15 @@ def test_soft_targets_are_a_divergence_times_the_squared_temperature(temperature
     assert soft_binary_cross_entropy(student, teacher, temperature).numpy() == pytest.approx(of_labels, rel=1e-4)
 
 
-def outputs_of(task, model, batch):
-    return model(batch, training=False), task.logits(model(batch, training=False)).numpy()
+def outputs_of(task, batch):
+    outputs = task.build_model()(batch, training=False)
+    return outputs, task.logits(outputs).numpy()
 
 
 @pytest.mark.parametrize("name", DISTILLED)
 def test_a_student_learns_from_what_its_teacher_says_otherwise_at_real_positions(name):
     task, batch = TASKS[name](PLAIN), batch_of(name)
-    outputs, logits = outputs_of(task, task.build_model(), batch)
+    outputs, logits = outputs_of(task, batch)
     assert logits.shape[1:] == task.teacher_field.shape
     same = task.soft_target_loss(outputs, logits, batch, 2.0)
     assert float(same.total) == pytest.approx(0, abs=1e-5)
@@ -63,7 +64,7 @@ def test_a_student_learns_from_what_its_teacher_says_otherwise_at_real_positions
 
 def test_labels_and_teacher_share_the_loss():
     task, batch = TASKS["classification"](PLAIN), batch_of("classification")
-    outputs, logits = outputs_of(task, task.build_model(), batch)
+    outputs, logits = outputs_of(task, batch)
     batch = {**batch, TEACHER_LOGITS: logits[::-1] * 3}
     parts = {
         weight: DistilledTask(task, soft_target_weight=weight, temperature=2.0).losses(outputs, batch)

@@ -80,7 +80,7 @@ def assert_close(found, expected, loss):
 @pytest.mark.endurance  # test_keras_backends.py compares the losses of all tasks
 @pytest.mark.parametrize("name", ROWS)
 def test_ten_steps_equal_those_of_tensorflow(steps_of, name):
-    """With frozen layers, LoRA, recomputed layers, a teacher, accumulation; some on several devices of JAX."""
+    """With frozen layers, LoRA, a teacher, accumulation; some on several devices of JAX."""
     found = steps_of(*ROWS)[name]
     expected = ten_steps(ROWS[name](), open_cluster())
     assert_close(found, expected, loss=1e-5)

@@ -1,10 +1,9 @@
 """Vectors and rankings as their clients get them, from a real server process with exports of tiny models."""
 
 import concurrent.futures
-import functools
 import json
 import os
-import shutil
+import pathlib
 import socket
 
 import numpy as np
@@ -29,7 +28,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from official_bert.serving.app import make_app  # noqa: E402
 from official_bert.serving.embedding_endpoints import refuse  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unoptimized_graphs")]
 
 # Texts of different lengths, unsorted; one exceeds the models' 32 tokens.
 TEXTS = ["the town", "Zoë’s ﬁne café, 東京 tower", "bright word " * 40, "a", " ", "the river " * 10, "the town"]
@@ -64,23 +63,23 @@ def hub_client(server):
     return huggingface_hub.InferenceClient(f"http://127.0.0.1:{server.port}")
 
 
-@functools.cache
-def signatures_of(version):
-    return tf.saved_model.load(version).signatures
+@pytest.fixture(scope="module")
+def signature(signatures):
+    """Return a function that calls a signature of the export."""
 
+    def call(name, **inputs):
+        answer = signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
+        return {key: values.numpy() for key, values in answer.items()}
 
-def signature(export_dir, number, name, **texts):
-    function = signatures_of(os.path.join(export_dir, str(number)))[name]
-    answer = function(**{name: tf.constant(values) for name, values in texts.items()})
-    return {name: values.numpy() for name, values in answer.items()}
+    return call
 
 
 @pytest.fixture(scope="module")
-def expected(export_dir):
+def expected(signature):
     """Return the unit vectors of `TEXTS` and the number of tokens of each."""
-    vectors = signature(export_dir, 1, "text", text=TEXTS)["vectors"]
+    vectors = signature("text", text=TEXTS)["vectors"]
     assert np.abs(vectors[0] - vectors[1:6]).max(axis=1).min() > 1e-2  # the texts matter
-    return vectors, signature(export_dir, 1, "tokenize", text=TEXTS)["input_mask"].sum(axis=1)
+    return vectors, signature("tokenize", text=TEXTS)["input_mask"].sum(axis=1)
 
 
 def post(server, path, content):
@@ -109,8 +108,8 @@ def test_the_client_of_openai(client, expected):
     assert_close([answer.data[0].embedding], unit(vectors[1:2, :5]))
 
 
-def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_dir, expected):
-    ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
+def test_token_ids_are_read_if_the_server_accepts_them(client, server, signature, expected):
+    ids = signature("tokenize", text=TEXTS[:2])
     tokens = [row[2 : number - 1].tolist() for row, number in zip(ids["input_ids"], expected[1], strict=False)]
     answer = client.embeddings.create(model="sentences", input=[*tokens, tokens[1] * 20], **TRUNCATED)
     assert_close([row.embedding for row in answer.data[:2]], expected[0][:2])
@@ -118,48 +117,42 @@ def test_token_ids_are_read_if_the_server_accepts_them(client, server, export_di
     answer = client.embeddings.create(model="sentences", input=tokens[0])
     assert_close([answer.data[0].embedding], expected[0][:1])
     prompted = post(server, "/embed", {"inputs": tokens[:1], "prompt_name": "query"})[1]
-    assert_close(prompted, signature(export_dir, 1, "text", text=[f"river {TEXTS[0]}"])["vectors"])
+    assert_close(prompted, signature("text", text=[f"river {TEXTS[0]}"])["vectors"])
 
 
-@pytest.mark.endurance
 def test_sparse_vectors_as_at_tei(server, tmp_path, write_export):
-    folder = tmp_path / "sparse"
+    """Each text has 1,182 weights, so that fewer texts fit into an answer than of other models."""
     options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}
-    write_export(folder, "sentence_encoder", **options)
-    client = TestClient(make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences"))
+    write_export(tmp_path / "sparse", "sentence_encoder", **options)
+    served = ServedModel(str(tmp_path / "sparse"), BatchingSettings(num_batch_threads=1, max_batch_size=4096))
+    client, predict = TestClient(make_app(served, "sentences")), "/v1/models/sentences:predict"
 
     def answers(path, **content):
         answer = client.post(path, json=content)
         return answer.status_code, answer.json()
 
-    def predicted(name):
-        return answers("/v1/models/sentences:predict", signature_name=name, inputs=TEXTS)[1]["outputs"]
-
-    vectors = np.array(predicted("text"))
-    places = [np.flatnonzero(row) for row in vectors]
+    vectors = np.array(answers(predict, signature_name="text", inputs=TEXTS)[1]["outputs"])
+    sparse = answers(predict, signature_name="sparse_vectors", inputs=TEXTS)[1]["outputs"]
     status, rows = answers("/embed_sparse", inputs=TEXTS)
-    assert status == 200 and 0 < min(map(len, places)) <= max(map(len, places)) < vectors.shape[1]
-    for row, place, vector in zip(rows, places, vectors, strict=True):
-        assert [weight["index"] for weight in row] == place.tolist()
+    assert status == 200 and 0 < min(map(len, rows)) <= max(map(len, rows)) < vectors.shape[1]
+    for row, ids, values, vector in zip(rows, sparse["indices"], sparse["values"], vectors, strict=True):
+        place = np.flatnonzero(vector)
+        assert [weight["index"] for weight in row] == ids[: len(place)] == place.tolist()
         assert_close([weight["value"] for weight in row], vector[place])
-    sparse = {name: np.array(values) for name, values in predicted("sparse_vectors").items()}
-    for ids, values, place, vector in zip(sparse["indices"], sparse["values"], places, vectors, strict=True):
-        assert ids[: len(place)].tolist() == place.tolist() and not values[len(place) :].any()
-        assert_close(values[: len(place)], vector[place])
+        assert_close(values, [*vector[place], *[0] * (len(values) - len(place))])
     assert answers("/", inputs=TEXTS[0])[1] == answers("/embed_sparse", inputs=TEXTS[:1])[1]
     prompted = answers("/embed_sparse", inputs=TEXTS[0], prompt_name="query")[1]
     assert prompted == answers("/embed_sparse", inputs=QUERY + TEXTS[0])[1] != rows[:1]
     assert_close(answers("/embed", inputs=TEXTS, normalize=False)[1], vectors)
     assert client.get("/info").json()["model_type"] == {"embedding": {"pooling": "splade"}}
-    for path, content, status, kind, message in (
-        ("/embed", {"inputs": "a"}, 424, "backend", "`normalize` is not available for SPLADE models"),
-        ("/embed_all", {"inputs": "a"}, 424, "backend", "`embed_all` is not available for SPLADE models"),
-        ("/embed_sparse", {"inputs": []}, 400, "empty", "the inputs must not be empty"),
-        ("/embed_sparse", {"inputs": TEXTS[2], "truncate": False}, 413, "validation", "length is 32 tokens"),
-        ("/embed_sparse", {"inputs": ["a"] * 2000}, 413, "validation", "the request has 2000 inputs; at most 1774"),
+    for path, content, status, message in (
+        ("/embed", {"inputs": "a"}, 424, "`normalize` is not available for SPLADE models"),
+        ("/embed_all", {"inputs": "a"}, 424, "`embed_all` is not available for SPLADE models"),
+        ("/embed_sparse", {"inputs": ["a"] * 1775}, 413, "the request has 1775 inputs; at most 1774"),
+        (predict, {"signature_name": "text", "inputs": ["a"] * 1775}, 400, "has 1775 examples; at most 1774 are allow"),
     ):
         found, answer = answers(path, **content)
-        assert (found, answer["error_type"]) == (status, kind) and message in answer["error"]
+        assert found == status and message in answer["error"]
     status, answer = post(server, "/embed_sparse", {"inputs": "a"})
     assert status == 424 and answer["error"] == "Model is not an embedding model with SPLADE pooling"
 
@@ -183,19 +176,20 @@ def test_token_ids_are_refused_by_default(served):
     assert answer.status_code == 422 and "check_embedding_ctx_length=False" in answer.json()["error"]
 
 
-def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(export_dir, tmp_path):
-    folder = shutil.copytree(export_dir, tmp_path / "sentences")
-    (folder / "1" / "checksums.json").unlink()
-    (folder / "1" / "assets" / "vocab.txt").write_bytes(b"")
-    app = make_app(ServedModel(str(folder), BatchingSettings(num_batch_threads=1)), "sentences")
-    answer = TestClient(app).post("/embed", json={"inputs": "a"})
+def test_an_export_whose_tokenizer_cannot_be_loaded_is_no_failure_of_the_server(served, export_dir, monkeypatch):
+    monkeypatch.setattr(text_answers, "_READINGS", {})
+    vocabulary = pathlib.Path(export_dir, "1", "assets", "vocab.txt")
+    content = vocabulary.read_bytes()
+    vocabulary.write_bytes(b"")
+    answer = TestClient(make_app(served, "sentences")).post("/embed", json={"inputs": "a"})
+    vocabulary.write_bytes(content)
     assert answer.status_code == 424 and "the texts cannot be tokenized" in answer.json()["error"]
 
 
-def test_vectors_of_tokens(server, export_dir, expected):
+def test_vectors_of_tokens(server, signature, expected):
     """All tokens that the model reads have a vector, also those of the prompt and [CLS] and [SEP]."""
-    ids = signature(export_dir, 1, "tokenize", text=TEXTS)
-    vectors = signature(export_dir, 1, "token_vectors", **ids)["token_vectors"]
+    ids = signature("tokenize", text=TEXTS)
+    vectors = signature("token_vectors", **ids)["token_vectors"]
     status, answer = post(server, "/embed_all", {"inputs": TEXTS})
     assert status == 200 and [len(rows) for rows in answer] == expected[1].tolist()
     for found, row, mask in zip(answer, vectors, ids["input_mask"], strict=True):
@@ -235,13 +229,10 @@ def test_vectors_of_tokens_are_limited_together(served, monkeypatch):
     [
         ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format", "input should be 'float' or 'base64'"),
         ({"input": "a", "dimensions": 0}, 400, "dimensions", "dimensions must be from 1 to 16"),
-        ({"input": "a", "dimensions": 2.5}, 400, "dimensions", "dimensions input should be a valid integer"),
         ({"input": "a", "model": "other"}, 404, "model", "the model 'other' does not exist; this server has sentences"),
-        ({"input": []}, 400, "input", "the inputs must not be empty"),
         ({"input": ["a", ""]}, 400, "input", "input 1 is empty"),
         ({"input": ["a", None]}, 400, "input", "input must be a string or a list of strings"),
         ({"input": [[5], [True]]}, 400, "input", "must be a list of token ids, or such a list for each text"),
-        ({"input": [[]]}, 400, "input", "input 0 is empty"),
         ({"input": [5, 1182]}, 400, None, "input_ids must be from 0 to 1181, but is from"),
         ({"input": [5, 2**70]}, 400, None, "must be ids from 0"),
         ({"input": [[5] * 30]}, 400, "input", "maximum context length is 32 tokens"),
@@ -287,16 +278,12 @@ def test_the_client_of_hugging_face(hub_client, server, expected):
         ("/embed", {}, 422, "validation", "inputs field required"),
         ("/embed", b"{", 422, "validation", "the request is not JSON"),
         ("/embed", b"a" * (1 << 26) + b"a", 413, "validation", "more than 67108864 bytes"),
-        ("/embed_all", {"inputs": "a b " * 99, "truncate": False}, 413, "validation", "context length is 32 tokens"),
         ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "validation", "inputs.sentences field required"),
-        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 400, "empty", "must not be empty"),
-        ("/rerank", {"query": "a", "texts": [3]}, 422, "validation", "texts must be a string or a list of strings"),
         ("/rerank", {"query": "a", "texts": "b", "top_n": 0}, 422, "validation", "top_n input should be greater than"),
         ("/predict", {"inputs": [["a"], "b"]}, 422, "validation", "inputs must be a text, a pair of texts, or a list"),
         ("/predict", {"inputs": "a"}, 424, "backend", "does not classify texts"),
         ("/tokenize", {"inputs": "a" * (1 << 21)}, 413, "validation", "at most 1048576 bytes in total"),
         ("/decode", {"ids": [5, 1 << 70]}, 422, "validation", "ids must be those of tokens, from 0 to 1181"),
-        ("/decode", {"ids": [[5], 5]}, 422, "validation", "must be a list of token ids, or such a list for each text"),
         ("/similarity", {"inputs": "a"}, 422, "validation", "inputs must be an object"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 424, "backend", "cannot rank texts"),
     ],
@@ -317,18 +304,15 @@ def test_an_overload_has_a_status_that_clients_retry():
 
 def test_unknown_keys_and_lone_surrogates_are_ignored(client, server, expected):
     """Keys are neither refused nor repeated; nothing that JSON can hold is an error of the server."""
-    keys = {"extra": 1, "\ud800": None, "user": 5}
+    keys, vectors = {"extra": 1, "\ud800": None, "user": 5}, expected[0]
     answer = client.embeddings.create(model="sentences", input=TEXTS[0], extra_body={"extra": 1, "dimensions": None})
-    assert_close([answer.data[0].embedding], expected[0][:1])
+    assert_close([answer.data[0].embedding], vectors[:1])
     text, other = f"\ud800{TEXTS[0]}\udfff", f"{TEXTS[1]}\ud83d"
+    sentences = {"source_sentence": text, "sentences": [other], **keys}
     for path, content, found in (
-        ("/embed", {"inputs": [text, other]}, expected[0][:2]),
-        (
-            "/similarity",
-            {"inputs": {"source_sentence": text, "sentences": [other], **keys}},
-            expected[0][1:2] @ expected[0][0],
-        ),
-        ("/", {"inputs": text, "parameters": {}}, expected[0][:1]),
+        ("/embed", {"inputs": [text, other]}, vectors[:2]),
+        ("/similarity", {"inputs": sentences}, vectors[1:2] @ vectors[0]),
+        ("/", {"inputs": text, "parameters": {}}, vectors[:1]),
     ):
         status, answer = post(server, path, {**content, **keys})
         assert status == 200, answer
@@ -342,10 +326,10 @@ def test_unknown_keys_and_lone_surrogates_are_ignored(client, server, expected):
         assert 400 <= status < 500 and "extra" not in str(answer)
 
 
-def test_tokens_and_their_texts(server, export_dir):
+def test_tokens_and_their_texts(server, signature):
     status, answer = post(server, "/tokenize", {"inputs": TEXTS[:2]})
     assert status == 200
-    ids = signature(export_dir, 1, "tokenize", text=TEXTS[:2])
+    ids = signature("tokenize", text=TEXTS[:2])
     for tokens, row, mask, text in zip(answer, ids["input_ids"], ids["input_mask"], TEXTS, strict=False):
         assert [token["id"] for token in tokens] == row[mask == 1].tolist()
         assert tokens[0] == {"id": row[0], "text": "[CLS]", "special": True, "start": None, "stop": None}
@@ -354,25 +338,18 @@ def test_tokens_and_their_texts(server, export_dir):
     assert [token["text"] for token in bare[0]] == ["the", "river", "the", "town"]
     ids = [[token["id"] for token in tokens] for tokens in answer]
     assert post(server, "/decode", {"ids": ids[0]}) == (200, ["the the town"])
-    status, texts = post(server, "/decode", {"ids": ids, "skip_special_tokens": False})
-    assert status == 200 and texts[0] == "[CLS] the the town [SEP]" and len(texts) == 2
+    texts = post(server, "/decode", {"ids": ids, "skip_special_tokens": False})[1]
+    assert texts[0] == "[CLS] the the town [SEP]" and len(texts) == 2
 
 
-def test_texts_of_the_maximum_length_are_not_too_long(server):
-    for text in ("a " * (LENGTH - 3), "東" * (LENGTH - 3)):
-        status, answer = post(server, "/embed", {"inputs": text, "truncate": False})
-        assert status == 200 and np.shape(answer) == (1, WIDTH)
-        assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
-
-
-def test_prompts_and_the_ends_of_texts(hub_client, server, export_dir, expected):
+def test_prompts_and_the_ends_of_texts(hub_client, server, signature, expected):
     """The prompt is the export's prefix and a word; truncation at the left leaves the prefix and 29 words."""
-    prompted = signature(export_dir, 1, "text", text=[f"river {text}" for text in TEXTS])["vectors"]
+    prompted = signature("text", text=[f"river {text}" for text in TEXTS])["vectors"]
     assert_close(hub_client.feature_extraction(TEXTS, prompt_name="query"), prompted)
     assert np.abs(prompted - expected[0]).max() > 1e-2
     end = "the town " * 14 + "a"
     for options, vectors in (({}, expected[0]), ({"prompt_name": "query"}, prompted)):
-        kept = signature(export_dir, 1, "text", text=[end])["vectors"]
+        kept = signature("text", text=[end])["vectors"]
         texts = ["a " * 100_000 + PREFIX + end, TEXTS[0]]
         found = hub_client.feature_extraction(texts, truncation_direction="left", truncate=True, **options)
         assert_close(found, [kept[0], vectors[0]])
@@ -385,69 +362,63 @@ def test_a_million_characters_are_truncated(server):
     status, answer = post(server, "/embed", {"inputs": [whole, beginning]})
     assert status == 200
     assert_close(answer[0], answer[1])
+    for text in ("a " * (LENGTH - 3), "東" * (LENGTH - 3)):  # of the maximum length
+        assert post(server, "/embed", {"inputs": text, "truncate": False})[0] == 200
+        assert post(server, "/embed", {"inputs": f"{text} a", "truncate": False})[0] == 413
 
 
-def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client, server, expected):
+def test_concurrent_requests_share_batches_and_an_invalid_one_fails_alone(client, server, signature, expected):
     post(server, "/embed", {"inputs": "a"})  # the first request determines the model's input format
-    before = server.metrics()
+    names = ["batch_examples_sum", "batch_examples_count", "batch_positions_sum"]
     numbers = [number % len(TEXTS) for number in range(40)]
 
-    def ask(number):
-        input_ = TEXTS[number] if number >= 0 else [5, 5000]
+    def counted():
+        return np.array([server.metrics()[name] for name in names])
+
+    def ask(input_):
         return client.embeddings.create(model="sentences", input=input_, **TRUNCATED)
 
+    before = counted()
     with concurrent.futures.ThreadPoolExecutor(len(numbers)) as executor:
-        answers = [executor.submit(ask, number) for number in [-1, *numbers]]
-    assert isinstance(answers[0].exception(), openai.BadRequestError)
-    assert_close([answer.result().data[0].embedding for answer in answers[1:]], expected[0][numbers])
-    after = server.metrics()
-    num_examples, num_batches, num_positions = (
-        after[name] - before[name] for name in ("batch_examples_sum", "batch_examples_count", "batch_positions_sum")
-    )
+        wrong, *answers = [executor.submit(ask, input_) for input_ in [[5, 5000], *(TEXTS[each] for each in numbers)]]
+    assert isinstance(wrong.exception(), openai.BadRequestError)
+    assert_close([answer.result().data[0].embedding for answer in answers], expected[0][numbers])
+    num_examples, num_batches, num_positions = counted() - before
     # Texts are tokenized one request at a time; all of these are vectors or tokens of a text.
     assert num_examples == 2 * len(numbers) + 1 and num_batches < num_examples
-    assert num_positions > 0 and after["queue_examples"] == 0
-
-
-def test_batches_of_a_large_request_are_filled_by_tokens(client, server, export_dir):
-    """Send 200 texts of at most 32 tokens, more than the 32 examples per batch of other requests."""
-    post(server, "/embed", {"inputs": "a"})
-    texts = [f"{'the town ' * (number % 14)}a" for number in range(200)]
-    before = server.metrics()
-    answer = client.embeddings.create(model="sentences", input=texts)
-    after = server.metrics()
-    assert after["batch_examples_count"] - before["batch_examples_count"] <= 3  # tokens, and two batches
-    assert_close([row.embedding for row in answer.data], signature(export_dir, 1, "text", text=texts)["vectors"])
+    assert num_positions > 0 and server.metrics()["queue_examples"] == 0
+    # 200 texts of one request, more than the 32 examples per batch of other requests, fill batches by their tokens.
+    texts, before = [f"{'the town ' * (number % 14)}a" for number in range(200)], counted()
+    answer = ask(texts)
+    assert (counted() - before)[1] <= 3  # tokens, and two batches
+    assert_close([row.embedding for row in answer.data], signature("text", text=texts)["vectors"])
 
 
 def test_information_health_and_metrics(server):
     status, info = server.get("/info")
-    assert status == 200 and info["model_id"] == "sentences"
+    assert status == 200 and info["model_id"] == info["served_model_name"] == "sentences"
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
     assert (info["max_input_length"], info["max_client_batch_size"], info["dimensions"]) == (LENGTH, 400, WIDTH)
-    assert info["served_model_name"] == "sentences"
     assert server.send("GET", "/")[1].startswith(b"POST /v1/models/sentences:predict asks")
     assert server.send("GET", "/health") == (200, b"")
     assert server.get("/v1/models")[1]["models"] == ["sentences"]
-    names = {"embed": 'method="POST",path="/embed"', "predict": 'method="POST",path="/v1/models/{model_name}:predict"'}
     before = server.metrics()
     server.outputs("text", {"text": ["a"]})
-    post(server, "/embed", {"inputs": "a"})
-    post(server, "/embed", {"inputs": ""})
+    for inputs in ("a", ""):
+        post(server, "/embed", {"inputs": inputs})
     for method, path in (("GET", "/nowhere"), ("PUT", "/embed"), ("GET", "/v1/models/nowhere:1")):
         server.send(method, path)
     after = server.metrics()
-
-    def grown(name):
-        return after[name] - before.get(name, 0)
-
-    assert grown(f'requests_total{{{names["embed"]},status="200"}}') == 1
-    assert grown(f'requests_total{{{names["embed"]},status="400"}}') == 1
-    assert grown(f'requests_total{{{names["predict"]},status="200"}}') == 1
-    assert grown('requests_total{method="other",path="other",status="404"}') == 1
-    assert grown('requests_total{method="other",path="/embed",status="405"}') == 1
-    assert grown('requests_total{method="GET",path="/v1/models/{model_name}",status="404"}') == 1
-    assert grown(f"request_seconds_count{{{names['embed']}}}") == 2
+    for name, number in (
+        ('requests_total{method="POST",path="/embed",status="200"}', 1),
+        ('requests_total{method="POST",path="/embed",status="400"}', 1),
+        ('requests_total{method="POST",path="/v1/models/{model_name}:predict",status="200"}', 1),
+        ('requests_total{method="other",path="other",status="404"}', 1),
+        ('requests_total{method="other",path="/embed",status="405"}', 1),
+        ('requests_total{method="GET",path="/v1/models/{model_name}",status="404"}', 1),
+        ('request_seconds_count{method="POST",path="/embed"}', 2),
+    ):
+        assert after[name] - before.get(name, 0) == number, name
     assert not any("nowhere" in name for name in after)
 
 
@@ -455,23 +426,21 @@ PASSAGES = ["a river", "the town", "", "bright word " * 40, "the town a river"]
 QUERIES = ["the town", "bright word " * 40, " ", "the " * 29, "the " * 30]  # 30 tokens leave room for no other text
 
 
+def ranked(scores):
+    return np.argsort(-scores, kind="stable").tolist()
+
+
 @pytest.mark.endurance
 @pytest.mark.parametrize(
-    ("number", "labels", "relevant", "max_windows", "activation"),
+    ("number", "labels", "relevant", "options"),
     [
-        (3, ("entailment", "not_entailment"), 0, 3, "Identity"),
-        (5, (), None, 1, "Sigmoid"),
-        (2, ("0", "1"), 1, 1, "Identity"),
-        (4, (), None, 1, "Identity"),
+        (3, ("entailment", "not_entailment"), 0, {"max_windows": 3}), (5, (), None, {"activation": "Sigmoid"}),
+        (2, ("0", "1"), 1, {}), (4, (), None, {}),
     ],
-)
-def test_ranking_by_a_classifier_of_pairs(
-    number, labels, relevant, max_windows, activation, server, export_dir, write_export
-):
+)  # fmt: skip
+def test_ranking_by_a_classifier_of_pairs(number, labels, relevant, options, server, export_dir, write_export):
     """Serve new versions, whose input formats are determined again; these must be the last tests of the server."""
-    options = {"labels": labels, "max_windows": max_windows, "activation": activation}
-    number = int(os.path.basename(write_export(export_dir, seed=number, **options)))
-    server.wait_for_version(str(number))
+    server.wait_for_version(os.path.basename(write_export(export_dir, seed=number, labels=labels, **options)))
     for query in QUERIES:
         pairs = {"text_a": [query] * len(PASSAGES), "text_b": PASSAGES}
         outputs = {name: np.array(values) for name, values in server.outputs("text", pairs).items()}
@@ -479,51 +448,39 @@ def test_ranking_by_a_classifier_of_pairs(
             scores = outputs["probabilities"][:, relevant]
             raw_scores = outputs["logits"][:, relevant] - outputs["logits"][:, 1 - relevant]
         else:
-            raw_scores = outputs["scores" if activation == "Identity" else "raw_scores"]
+            raw_scores = outputs["raw_scores" if options else "scores"]
             scores = 1 / (1 + np.exp(-raw_scores))
-            if activation == "Sigmoid":
+            if options:
                 np.testing.assert_allclose(outputs["scores"], scores, atol=1e-6)
         request = {"query": query, "texts": PASSAGES}
-        for options, values in (({}, scores), ({"raw_scores": True, "return_text": True, "top_n": 3}, raw_scores)):
-            status, answer = post(server, "/rerank", {**request, **options})
+        for more, values in (({}, scores), ({"raw_scores": True, "return_text": True, "top_n": 3}, raw_scores)):
+            status, answer = post(server, "/rerank", {**request, **more})
             assert status == 200, answer
-            assert [row["index"] for row in answer] == np.argsort(-values, kind="stable").tolist()[: len(answer)]
-            assert len(answer) == options.get("top_n", len(PASSAGES))
+            assert [row["index"] for row in answer] == ranked(values)[: more.get("top_n")]
             for row in answer:
                 assert row["score"] == pytest.approx(values[row["index"]], abs=TOLERANCE)
-                assert row.get("text") == (PASSAGES[row["index"]] if options else None)
+                assert row.get("text") == (PASSAGES[row["index"]] if more else None)
         documents = [{"text": PASSAGES[0]}, *PASSAGES[1:]]  # a form of Cohere's and Jina's clients
         request = {"query": query, "documents": documents, "model": "sentences", "top_n": 2, "max_tokens_per_doc": 99}
-        (_, plain), (_, with_texts) = (
-            post(server, path, {**request, **more})
-            for path, more in (("/v2/rerank", {}), ("/v1/rerank", {"return_documents": True}))
-        )
-        assert post(server, "/rerank", request)[1]["results"] == plain["results"]  # as LiteLLM asks vLLM
-        best = np.argsort(-scores, kind="stable")[:2].tolist()
-        assert [row["index"] for row in plain["results"]] == best and "document" not in plain["results"][0]
-        assert [row["document"] for row in with_texts["results"]] == [{"text": PASSAGES[place]} for place in best]
-        for row in (*plain["results"], *with_texts["results"]):
-            assert row["relevance_score"] == pytest.approx(scores[row["index"]], abs=TOLERANCE)
-    for wrong, message in (
-        ({"query": QUERIES[0], "texts": PASSAGES}, "context length is 32 tokens; input 3 has"),
-        ({"query": QUERIES[1], "texts": ["", "a"]}, "context length is 32 tokens; input 0 has"),
-    ):
-        status, answer = post(server, "/rerank", {**wrong, "truncate": False})
-        assert status == 413 and message in answer["error"]
-    assert post(server, "/rerank", {"query": "a", "texts": []})[0] == 400
+        for path, more in (("/v2/rerank", {}), ("/v1/rerank", {"return_documents": True}), ("/rerank", {})):  # LiteLLM
+            results = post(server, path, {**request, **more})[1]["results"]
+            assert [row["index"] for row in results] == ranked(scores)[:2]
+            for row in results:
+                assert row["relevance_score"] == pytest.approx(scores[row["index"]], abs=TOLERANCE)
+                assert row.get("document") == ({"text": PASSAGES[row["index"]]} if more else None)
     request = {"query": "a", "documents": ["b"], "model": "sentences"}
-    for path, wrong, status, param in (
-        ("/v1/rerank", {"model": "other"}, 404, "model"),
-        ("/v2/rerank", {"documents": [{"title": "b"}]}, 400, "documents"),
+    for path, content, status, message in (
+        ("/rerank", {"query": QUERIES[0], "texts": PASSAGES, "truncate": False}, 413, "is 32 tokens; input 3 has"),
+        ("/rerank", {"query": QUERIES[1], "texts": ["", "a"], "truncate": False}, 413, "is 32 tokens; input 0 has"),
+        ("/rerank", {"query": "a", "texts": []}, 400, "must not be empty"),
+        ("/v1/rerank", {**request, "model": "other"}, 404, "'param': 'model'"),
+        ("/v2/rerank", {**request, "documents": [{"title": "b"}]}, 400, "'param': 'documents'"),
+        ("/", {"query": "a\ud800", "texts": ["b\ud800"], "return_text": True}, 200, "'text': 'b'"),
+        ("/embed", {"inputs": "a"}, 424, "the served model has no vectors"),
+        ("/v1/embeddings", {"input": "a", "model": "sentences"}, 400, "the served model has no vectors"),
     ):
-        found, answer = post(server, path, {**request, **wrong})
-        assert (found, answer["error"]["param"]) == (status, param)
-    status, answer = post(server, "/", {"query": "a\ud800", "texts": ["b\ud800"], "return_text": True})
-    assert status == 200 and answer[0]["text"] == "b"
-    openai_request = {"input": "a", "model": "sentences"}
-    for path, content, wrong in (("/embed", {"inputs": "a"}, 424), ("/v1/embeddings", openai_request, 400)):
-        status, answer = post(server, path, content)
-        assert status == wrong and "the served model has no vectors" in str(answer)
+        found, answer = post(server, path, content)
+        assert found == status and message in str(answer)
     (kind,) = server.get("/info")[1]["model_type"].items()
     assert kind[0] == "reranker" and list(kind[1]["id2label"].values()) == list(labels)
 
@@ -545,12 +502,10 @@ def test_answers_that_clients_do_not_read_count_as_bytes_of_large_requests(serve
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("max_windows", [3, 1])
-def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir, write_export):
-    number = int(os.path.basename(write_export(export_dir, seed=5, max_windows=max_windows)))
-    server.wait_for_version(str(number))
+def test_classes_of_texts_and_pairs(hub_client, server, export_dir, write_export):
+    server.wait_for_version(os.path.basename(write_export(export_dir, seed=5, max_windows=3)))
     pairs = [["the town", "a river"], ["bright word " * 40, "the"], ["a"]]
-    columns = {"text_a": [pair[0] for pair in pairs], "text_b": [pair[1] if pair[1:] else "" for pair in pairs]}
+    columns = {"text_a": [pair[0] for pair in pairs], "text_b": ["a river", "the", ""]}
     outputs = server.outputs("text", columns)
 
     def expected_classes(row, name):
@@ -561,7 +516,7 @@ def test_classes_of_texts_and_pairs(max_windows, hub_client, server, export_dir,
     assert post(server, "/predict", {"inputs": pairs}) == (200, found)
     assert post(server, "/predict", {"inputs": pairs[0], "raw_scores": True}) == (200, expected_classes(0, "logits"))
     for path in ("/predict", "/"):
-        assert post(server, path, {"inputs": "a"}) == (200, expected_classes(2, "probabilities"))
-    assert hub_client.text_classification("a").label == expected_classes(2, "probabilities")[0]["label"]
+        assert post(server, path, {"inputs": "a"}) == (200, found[2])
+    assert hub_client.text_classification("a").label == found[2][0]["label"]
     assert post(server, "/rerank", {"query": "a", "texts": ["b"]})[0] == 424
     assert server.get("/info")[1]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))

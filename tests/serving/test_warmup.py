@@ -1,9 +1,7 @@
 """Warm-up requests: their sizes, those that damage or an older version left behind, and when servers compute them."""
 
-import asyncio
 import os
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,7 +12,6 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.sentence import SentenceModel
 from official_bert.options.groups import BatchingSettings
 from official_bert.serving import saved_model
-from official_bert.serving.rest_format import RequestError
 from official_bert.serving.saved_model import WARMUP_FILE, read_warmup, warmup_requests
 from official_bert.serving.served_model import ServedModel
 from official_bert.support.errors import UserError
@@ -23,7 +20,8 @@ from official_bert.tokenization import FullTokenizer
 from tests.serving.server_process import wait_until
 from tests.serving.tiny_exports import PROMPTS
 
-SETTINGS = BatchingSettings(num_batch_threads=2, max_batch_size=4096)
+pytestmark = pytest.mark.usefixtures("unoptimized_graphs")
+SETTINGS = BatchingSettings(num_batch_threads=2)
 
 
 @pytest.mark.parametrize("record", [b"", b"\x08\x01", b"\x32\x05ab", b"\x32\x80", b"\x32\x02\x0a\x00"])
@@ -88,21 +86,11 @@ def test_a_failing_request_is_one_line(write_export, tmp_path, caplog):
     records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
-            writer.write(record.replace(b"serving_default", b"serving_unknown"))
+            if b"serving_default" in record or b"tokenize" in record:  # others take longer
+                writer.write(record.replace(b"serving_default", b"serving_unknown"))
     served = ServedModel(str(tmp_path / "encoder"), SETTINGS, poll_seconds=0.01)
     for _ in served.version.signatures:
         served.version.warm_up_next()
     served.close()
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == 1 and "encoder/1: the warm-up request to serving_unknown failed" in lines[0], lines
-
-
-@pytest.mark.slow
-def test_a_response_with_too_many_numbers_is_refused_before_it_is_computed(write_export, tmp_path):
-    """A model of SPLADE gives each text 1,182 weights."""
-    options = {"poolings": ["splade"], "layers_after": (), "prompts": PROMPTS._replace(default="")}
-    write_export(tmp_path / "splade", "sentence_encoder", **options)  # as in test_embedding_server.py
-    version = ServedModel(str(tmp_path / "splade"), SETTINGS).version
-    texts = np.array([b"a"] * 1775, dtype=object)
-    with pytest.raises(RequestError, match="has 1775 examples; at most 1774 are allowed .* 2097152 cells"):
-        asyncio.run(version.predict("text", {"text": texts}))

@@ -7,9 +7,8 @@ import pytest
 import tokenizers
 
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
-from official_bert.support.errors import UserError
 from official_bert.tokenization import load_tokenizer
-from tests.commands.conftest import arrays_of, assert_same_arrays
+from tests.commands.conftest import MODEL_FILES, arrays_of, assert_same_arrays
 from tests.conftest import GOLDEN, prints_error, run_here
 
 
@@ -42,12 +41,7 @@ def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir
     assert json.loads((hf_dir / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
     out = tmp_path / "new" / "folder"
     convert(hf_dir=str(hf_dir), output_dir=str(out))
-    assert sorted(os.listdir(out)) == [
-        "bert_config.json",
-        "bert_model.ckpt.data-00000-of-00001",
-        "bert_model.ckpt.index",
-        "vocab.txt",
-    ]
+    assert sorted(os.listdir(out)) == MODEL_FILES
     after = arrays_of(out / "bert_model.ckpt")
     assert len(after) == 62
     assert_same_arrays(checkpoint_flags["init_checkpoint"], after, after)
@@ -61,22 +55,21 @@ def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir
 @pytest.mark.slow
 def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    folders = [(str(tmp_path / f"hf{number}"), str(tmp_path / f"out{number}")) for number in range(3)]
-    convert(**checkpoint_flags, do_lower_case=False, output_dir=folders[0][0])
-    assert json.loads((tmp_path / "hf0" / "tokenizer_config.json").read_text())["do_lower_case"] is False
-    convert(hf_dir=folders[0][0], output_dir=folders[0][1])
-    assert "--do_lower_case=false" in caplog.text
-    convert(**checkpoint_flags, strip_accents=False, output_dir=folders[1][0])
-    convert(hf_dir=folders[1][0], output_dir=folders[1][1])
-    assert "use them with --do_lower_case=true --strip_accents=false" in caplog.text
-    assert "do_basic_tokenize" not in caplog.text
-    convert(**checkpoint_flags, do_lower_case=False, basic_tokenize=False, output_dir=folders[2][0])
-    assert "says do_basic_tokenize: false, which only the Python tokenizer" in caplog.text
-    convert(hf_dir=folders[2][0], output_dir=folders[2][1])
-    assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
-    os.remove(tmp_path / "hf0" / "tokenizer_config.json")
-    os.remove(tmp_path / "hf0" / "tokenizer.json")
-    convert(hf_dir=folders[0][0], output_dir=str(tmp_path / "out"))
+    for name, given, told in (
+        ("cased", {"do_lower_case": False}, "--do_lower_case=false"),
+        ("accented", {"strip_accents": False}, "--do_lower_case=true --strip_accents=false"),
+        ("split", {"do_lower_case": False, "basic_tokenize": False}, "--do_lower_case=false --basic_tokenize=false"),
+    ):
+        convert(**checkpoint_flags, **given, output_dir=str(tmp_path / name))
+        convert(hf_dir=str(tmp_path / name), output_dir=str(tmp_path / f"back_{name}"))
+        assert caplog.messages[-1] == f"use them with {told}"
+        is_told = "says do_basic_tokenize: false, which only the Python tokenizer" in caplog.text
+        assert is_told == ("basic_tokenize" in given)
+    cased = tmp_path / "cased"
+    assert json.loads((cased / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    os.remove(cased / "tokenizer_config.json")
+    os.remove(cased / "tokenizer.json")
+    convert(hf_dir=str(cased), output_dir=str(tmp_path / "out"))
     assert caplog.messages[-1] == "use them with --do_lower_case=true"  # as its vocabulary
 
 
@@ -123,17 +116,11 @@ def test_labels_go_along_and_a_card_says_what_the_model_is(name, tmp_path):
         "electra_tags": ("token-classification", "`O`, `B-PER`, `I-PER`, `B-LOC`"),
     }[name]
     card = (back / "README.md").read_text()
-    for line in (
-        f"pipeline_tag: {purpose}",
-        f"| labels | {labels} |",
-        "| layers | 1 |",
-        "# back",
-        "do_lower_case: true",
-    ):
-        assert line in card
+    lines = {f"pipeline_tag: {purpose}", f"| labels | {labels} |", "| layers | 1 |", "# back", "do_lower_case: true"}
+    assert all(line in card for line in lines)
     assert "license:" not in card
     (here / "labels.json").write_text('["one"]')
-    with pytest.raises(UserError, match="has . classes, but .*here names 1: 'one'; correct its labels.json"):
+    with prints_error("has . classes, but .*here names 1: 'one'; correct its labels.json"):
         convert(to_hf=True, init_checkpoint=str(here), **flags, output_dir=str(tmp_path / "other"))
 
 
@@ -144,22 +131,20 @@ def test_the_kind_of_problem_goes_along(tmp_path):
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
-def test_a_vocabulary_larger_than_the_model_is_refused(hf_dir, tmp_path):
+def test_a_larger_vocabulary_or_a_missing_file_is_refused_before_anything_is_written(hf_dir, tmp_path):
+    def refused(message):
+        with prints_error(message):
+            convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+        assert not (tmp_path / "out").exists()
+
+    os.remove(hf_dir / "tokenizer.json")
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        (hf_dir / name).rename(tmp_path / "aside")
+        refused(name)
+        (tmp_path / "aside").rename(hf_dir / name)
     with open(hf_dir / "vocab.txt", "a") as vocab:
         vocab.write("ones\ntwos\n")
-    with pytest.raises(UserError, match=f"{hf_dir}/vocab.txt has 1184 wordpieces, .*config.json a vocab_size of 1182"):
-        convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.txt"])
-def test_a_missing_file_is_named_before_anything_is_written(hf_dir, tmp_path, name):
-    os.remove(hf_dir / name)
-    if name == "vocab.txt":
-        os.remove(hf_dir / "tokenizer.json")
-    with pytest.raises(UserError, match=name):
-        convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
+    refused(f"{hf_dir}/vocab.txt has 1184 wordpieces, .*config.json a vocab_size of 1182")
 
 
 @pytest.mark.parametrize(

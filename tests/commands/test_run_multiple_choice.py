@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from official_bert.inference.predictor import Predictor
-from official_bert.support.errors import UserError
 from official_bert.tasks.multiple_choice.options import MultipleChoiceConfig
-from tests.commands.conftest import json_lines, results_of
-from tests.conftest import run_here
+from tests.commands.conftest import converted, json_lines, results_of, table
+from tests.conftest import prints_error, run_here
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +44,13 @@ def run(settings, **more):
 
 @pytest.mark.slow
 def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
-    options = {"num_train_epochs": 10.0, "eval_steps": 14, "gradient_accumulation_steps": 2}
+    export = {"do_export": True, "export_dir": str(tmp_path / "serving"), "export_format": "tflite"}
+    options = {"num_train_epochs": 8.0, "eval_steps": 16, "gradient_accumulation_steps": 2, **export}
     run(settings, **options, do_eval=True, do_predict=True, predict_file="dev.jsonl")
     scores = results_of(settings)
-    assert scores["global_step"] == 40
+    assert scores["global_step"] == 32
     assert scores["eval_accuracy"] > 0.8
-    header, *rows = [line.split("\t") for line in (tmp_path / "out" / "predictions.tsv").read_text().splitlines()]
+    header, *rows = table(settings["output_dir"], "predictions.tsv")
     assert header == ["id", "prediction", "choice", "probability", "p0", "p1", "p2", "p3", "p4"]
     assert {len(row) for row in rows} == {len(header)}
     examples = json_lines(data_dir / "dev.jsonl")
@@ -59,17 +59,11 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
     assert np.mean(hits) == pytest.approx(scores["eval_accuracy"])
     assert "Most confident mistakes" in (tmp_path / "out" / "report.html").read_text()
 
-    export = str(tmp_path / "serving")
-    flags = {**settings, "do_train": False, "init_checkpoint": settings["output_dir"]}
-    run(flags, do_export=True, export_dir=export, export_format="tflite")
-    model_files = {name: settings[name] for name in ("bert_config_file", "vocab_file")}
-    given = {"init_checkpoint": settings["output_dir"], "output_dir": str(tmp_path / "hf"), **model_files}
-    run_here("convert_hf_checkpoint", to_hf=True, **given)
-    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
+    theirs = converted(settings["output_dir"], tmp_path / "hf")
+    assert json.loads((theirs / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
     texts = [(example["c"], example["o"]) for example in examples]
-    for folder in (settings["output_dir"], export, given["output_dir"]):
-        predict = Predictor(folder)
-        for row, found in zip(rows, predict(texts), strict=True):
+    for folder in (settings["output_dir"], export["export_dir"], theirs):
+        for row, found in zip(rows, Predictor(folder)(texts), strict=True):
             assert row[1:3] == [str(found.number), found.text]
             shown = [float(cell) for cell in row[4 : 4 + len(found.probabilities)]]
             np.testing.assert_allclose(found.probabilities, shown, atol=1e-5)
@@ -87,5 +81,5 @@ def test_a_run_learns_predicts_and_exports(settings, data_dir, tmp_path):
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(settings, changes, message):
-    with pytest.raises(UserError, match=message):
+    with prints_error(message):
         MultipleChoiceConfig(**settings | changes)

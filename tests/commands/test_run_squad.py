@@ -9,32 +9,40 @@ import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load
-from official_bert.config.bert_config import BertConfig
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.text_settings import TextSettings
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
-from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import SpanModel
-from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
 from official_bert.tokenization import load_vocab
 from tests import reports
 from tests.commands.conftest import arrays_of, bytes_in, results_of
 from tests.conftest import GOLDEN, prints_error, run_here, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
+from tests.sentences import NOUNS
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 
 ANSWERS = ("warm", "empty", "broken")
-NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
 LENGTHS = {"max_seq_length": 24, "doc_stride": 8, "max_query_length": 6}
 GOLDEN_LENGTHS = {"max_seq_length": 64, "doc_stride": 12, "max_query_length": 16}  # several windows per context
 SPAN_CHECKPOINT = str(GOLDEN / "squad" / "model.ckpt")
 
 
-def squad_content(seed, num_questions, *, impossible_share=0.0, prefix=""):
+def question(name="a", answers=(("warm", 4),), **more):
+    answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": "what was it", "answers": answers, **more}
+
+
+def paragraphs_of(*questions, context="the warm town"):
+    return [{"context": context, "qas": list(questions)}]
+
+
+def file_of(*questions, **more):
+    return {"data": [{"paragraphs": paragraphs_of(*questions, **more)}]}
+
+
+def squad_content(seed, num_questions, *, impossible_share=0.0):
     """Generate questions with a learnable rule: the answer is the only adjective, if there is one."""
     rng, paragraphs = random.Random(seed), []
     for number in range(num_questions):
@@ -43,11 +51,9 @@ def squad_content(seed, num_questions, *, impossible_share=0.0, prefix=""):
         if rng.random() >= impossible_share:
             place, answer = rng.randrange(1, len(words) + 1), rng.choice(ANSWERS)
             words.insert(place, answer)
-            answers = [{"text": answer, "answer_start": len(" ".join([*words[:place], ""]))}]
-        entry = {"id": f"{prefix}{number}", "question": "what was it", "answers": answers}
-        if impossible_share:
-            entry["is_impossible"] = not answers
-        paragraphs.append({"context": " ".join(words), "qas": [entry]})
+            answers = [(answer, len(" ".join([*words[:place], ""])))]
+        is_impossible = {"is_impossible": not answers} if impossible_share else {}
+        paragraphs += paragraphs_of(question(str(number), answers, **is_impossible), context=" ".join(words))
     return {"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}
 
 
@@ -126,15 +132,10 @@ def logits(monkeypatch):
 def trained(shared, data, tmp_path_factory):
     """The settings and log of a real process that trained and predicted; its folder must not be modified."""
     settings = {
-        **shared,
-        "train_file": data / "train.json",
-        "predict_file": data / "dev.json",
-        "output_dir": tmp_path_factory.mktemp("trained") / "out",
-        "num_train_epochs": 8.1,
-        "save_checkpoints_steps": 60,
-        "do_train": True,
-        "do_predict": True,
-    }
+        **shared, "train_file": data / "train.json", "predict_file": data / "dev.json",
+        "output_dir": tmp_path_factory.mktemp("trained") / "out", "num_train_epochs": 8.1, "save_checkpoints_steps": 60,
+        "do_train": True, "do_predict": True,
+    }  # fmt: skip
     return settings, run_script("run_squad.py", **settings)
 
 
@@ -147,16 +148,14 @@ def test_training_and_prediction(trained, data):
     assert "newly initialized: cls/squad/output_weights" in result.errors
     names = set(os.listdir(settings["output_dir"]))
     steps = {name for name in names if name.endswith(".index")}
-    assert steps == {"model.ckpt-0.index", "model.ckpt-60.index", "model.ckpt-91.index"}
-    assert not names & {"null_odds.json", "best"}
+    assert steps == {f"model.ckpt-{step}.index" for step in (0, 60, 91)} and not names & {"null_odds.json", "best"}
 
     content = json.loads((data / "dev.json").read_text())
     predictions, ranked = content_of(settings, "predictions.json"), content_of(settings, "nbest_predictions.json")
     golds = golds_of(content)
     assert list(predictions) == list(ranked) == list(golds)
     for (entry, context), answers in zip(entries_of(content), ranked.values(), strict=True):
-        assert predictions[entry["id"]] == answers[0]["text"]
-        assert predictions[entry["id"]] in context
+        assert predictions[entry["id"]] == answers[0]["text"] in context
         assert [*answers[0]] == ["text", "probability", "start_logit", "end_logit"]
         assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
     hits = [predictions[name] in golds[name] for name in golds]
@@ -173,77 +172,54 @@ def test_training_and_prediction(trained, data):
 
 def plain_questions(settings):
     """Return the features of the questions to answer by the plain rules: by question, and all in order."""
-    content, how = json.loads(open(settings["predict_file"]).read()), {"for_training": False, "version_2": False}
-    features = list(
-        plain_features(content, load_vocab(settings["vocab_file"]), TextSettings(), **GOLDEN_LENGTHS, **how)
-    )
+    content, vocab = json.loads(open(settings["predict_file"]).read()), load_vocab(settings["vocab_file"])
+    how = {"for_training": False, "version_2": False, **GOLDEN_LENGTHS}
+    features = list(plain_features(content, vocab, TextSettings(), **how))
     by_question = {entry["id"]: [] for entry, _ in entries_of(content)}
     for feature in features:
         by_question[feature["id"]].append(feature)
     return by_question, features
 
 
-def plain_logits(checkpoint, config_file, features, length):
-    """Return the logits of features, computed one at a time, as two lists of lists."""
-    model = SpanModel(BertEncoder(BertConfig.from_json_file(config_file)))
-    report = load(CheckpointReader(checkpoint), model.weights)
-    assert not report.missing
-    rows = []
-    compiled = tf.function(model)
-    for feature in features:
-        num_missing = length - len(feature["input_ids"])
-        inputs = {
-            "input_ids": np.array([feature["input_ids"] + [0] * num_missing], np.int32),
-            "input_mask": np.array([[1] * len(feature["input_ids"]) + [0] * num_missing], np.int32),
-            "segment_ids": np.array([feature["segment_ids"] + [0] * num_missing], np.int32),
-        }
-        outputs = compiled({name: tf.constant(values) for name, values in inputs.items()})
-        rows.append([np.asarray(outputs[name])[0].astype(np.float64) for name in ("start_logits", "end_logits")])
-    return np.array(rows)
+def plain_logits(checkpoint, config_file, features):
+    """Return the logits of padded features, [windows, 2, 64]."""
+    inputs = {name: np.zeros([len(features), 64], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    for row, feature in enumerate(features):
+        given = {**feature, "input_mask": [1] * len(feature["input_ids"])}
+        for name, values in inputs.items():
+            values[row, : len(given[name])] = given[name]
+    outputs = SpanModel.from_checkpoint(checkpoint, bert_config=config_file)(inputs)
+    return np.stack([outputs["start_logits"], outputs["end_logits"]], axis=1).astype(np.float64)
 
 
-def assert_plain_answers(settings, questions, rows, **rules):
+def assert_plain_answers(settings, questions, rows):
     """Compare the files of a run with the answers of the plain rules for logits [windows, 2, S]."""
-    rules = {"n_best_size": 20, "max_answer_length": 30, "version_2": False, **rules}
-    predictions, ranked = content_of(settings, "predictions.json"), content_of(settings, "nbest_predictions.json")
-    assert list(predictions) == list(questions)
+    rules = {"n_best_size": 20, "max_answer_length": 30, "version_2": True}
+    ranked, null_odds = content_of(settings, "nbest_predictions.json"), content_of(settings, "null_odds.json")
+    assert list(content_of(settings, "predictions.json")) == list(questions)
     rows = iter(rows)
     for name, features in questions.items():
-        own = [next(rows) for _ in features]
-        starts, ends = ([row[side].tolist() for row in own] for side in (0, 1))
+        starts, ends = zip(*(next(rows).tolist() for _ in features), strict=True)
         expected, odds = plain_answers(features, starts, ends, TextSettings(), **rules)
         assert [answer["text"] for answer in ranked[name]] == [answer[0] for answer in expected]
         numbers = [[answer[key] for key in ("probability", "start_logit", "end_logit")] for answer in ranked[name]]
         np.testing.assert_allclose(numbers, [answer[1:] for answer in expected], atol=1e-5)
-        if rules["version_2"]:
-            assert content_of(settings, "null_odds.json")[name] == pytest.approx(odds, abs=1e-5)
-        else:
-            assert predictions[name] == expected[0][0]
+        assert null_odds[name] == pytest.approx(odds, abs=1e-5)
     assert next(rows, None) is None
 
 
 @pytest.mark.slow
-def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings):
-    """These are of version 2; those of version 1 are compared for an ensemble."""
-    settings = {**golden_settings, "predict_file": str(GOLDEN / "inputs" / "squad_v2.json")}
-    run(settings, version_2_with_negative=True)
-    questions, features = plain_questions(settings)
-    assert len(features) > 2 * len(questions)
-    rows = plain_logits(SPAN_CHECKPOINT, settings["bert_config_file"], features, 64)
-    assert_plain_answers(settings, questions, rows, version_2=True)
-    assert results_of(settings)["global_step"] == 0
-
-
-@pytest.mark.endurance
-def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, logits, tmp_path):
-    settings = {**golden_settings, "init_checkpoint": None}
+def test_an_ensemble_answers_by_the_plain_rules_for_the_mean_of_the_logits(golden_settings, logits, tmp_path):
+    files = {"init_checkpoint": None, "predict_file": str(GOLDEN / "inputs" / "squad_v2.json")}
+    settings = {**golden_settings, **files, "version_2_with_negative": True}
     members = [SPAN_CHECKPOINT, str(tmp_path / "other.ckpt")]  # its head prefers other words
     arrays = arrays_of(SPAN_CHECKPOINT)
     arrays["cls/squad/output_weights"] = -arrays["cls/squad/output_weights"][::-1] * 1.5
     write_checkpoint(members[1], {**arrays, "global_step": np.int64(7)})
     run(settings, ensemble_checkpoints=", ".join(members))
     questions, features = plain_questions(settings)
-    rows = [plain_logits(path, settings["bert_config_file"], features, 64) for path in members]
+    assert len(features) > 2 * len(questions)
+    rows = [plain_logits(path, settings["bert_config_file"], features) for path in members]
     assert np.abs(rows[0] - rows[1]).max() > 0.1
     assert_plain_answers(settings, questions, np.mean(rows, axis=0))
     assert results_of(settings)["global_step"] == 7
@@ -281,7 +257,7 @@ def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, cap
     caplog.set_level("INFO", logger="absl")
     settings |= {"train_file": str(data / "train2.json"), "predict_file": str(data / "dev2.json")}
     settings |= {"version_2_with_negative": True, "learning_rate": 2e-2, "dynamic_padding": False}
-    run(settings, num_train_epochs=40.0, eval_steps=12, early_stopping_patience=3, do_train=True)
+    run(settings, num_train_epochs=40.0, eval_steps=12, early_stopping_patience=2, do_train=True)
     steps = [int(name[11:-6]) for name in os.listdir(settings["output_dir"]) if name.endswith(".index")]
     assert max(steps) < 90 / 8 * 40 - 12, "did not stop early"
     flags = {"do_predict": True, "use_best_checkpoint": True}
@@ -294,8 +270,7 @@ def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, cap
     settings = {**settings, "predict_file": str(tmp_path / "dev.json")}
     (tmp_path / "dev.json").write_text(json.dumps(content))
     run(settings, **flags, null_score_diff_threshold="auto")
-    scores, chosen = results_of(settings), content_of(settings, "predictions.json")
-    ranked, golds = content_of(settings, "nbest_predictions.json"), golds_of(content)
+    scores, ranked, golds = results_of(settings), content_of(settings, "nbest_predictions.json"), golds_of(content)
     texts = {name: next(answer["text"] for answer in ranked[name] if answer["text"]) for name in golds}
     official = plain_squad_2(golds, texts, odds)
     assert all(scores[name] == score for name, score in official.items() if name.startswith("best_"))
@@ -308,10 +283,9 @@ def test_the_best_threshold_is_that_of_brute_force(settings, data, tmp_path, cap
 
     candidates = [min(odds.values()) - 1, *odds.values(), max(odds.values()) + 1]
     best = max(scores_at(threshold)["f1"] for threshold in candidates)
-    assert scores["f1"] == scores["best_f1"] == pytest.approx(best)
-    assert best > scores_at(0.0)["f1"]
+    assert scores["f1"] == scores["best_f1"] == pytest.approx(best) and best > scores_at(0.0)["f1"]
     threshold = scores["null_score_diff_threshold"]
-    assert chosen == predictions_at(threshold)
+    assert content_of(settings, "predictions.json") == predictions_at(threshold)
     assert f"null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
     tables = reports.sections_of(pathlib.Path(settings["output_dir"], "report.html"))
     answerable = [row for row in tables["With and without answer"]["rows"] if row[0].startswith("has an answer")]
@@ -337,15 +311,6 @@ def test_korean_data_sets_are_scored_by_their_own_rules(golden_settings, tmp_pat
     )
     assert results_of(golden_settings) == pytest.approx({**expected, "global_step": 0})
     assert expected != of_squad
-
-
-def question(name="a", answers=(("warm", 4),), **more):
-    answers = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"id": name, "question": "what was it", "answers": answers, **more}
-
-
-def file_of(*questions, context="the warm town"):
-    return {"data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}
 
 
 UNANSWERED = question("b", answers=())
@@ -405,20 +370,15 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
 @pytest.mark.endurance
 def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, caplog):
     entries = [question(7), question("\ue000"), question("long", question="town " * 500), question("", question="")]
-    entries.append(UNANSWERED)
-    content = file_of(*entries, context="the warm town \U0001f389 \u6771\u4eac \uffff")
+    content = file_of(*entries, UNANSWERED, context="the warm town \U0001f389 \u6771\u4eac \uffff")
     content["data"] += file_of(question("none"), context=" \n ")["data"] + file_of(question("one"), context="x")["data"]
     (tmp_path / "strange.json").write_text(json.dumps(content))
-    settings = {**golden_settings, "predict_file": str(tmp_path / "strange.json"), "predict_batch_size": 5}
-    run(settings, n_best_size=1, max_answer_length=1)
-    predictions = content_of(settings, "predictions.json")
-    assert list(predictions) == ["7", "\ue000", "long", "", "b", "none", "one"]
-    assert predictions["none"] == "empty"
-    assert not os.path.exists(os.path.join(settings["output_dir"], "eval_results.txt"))
+    golden_settings |= {"predict_file": str(tmp_path / "strange.json"), "predict_batch_size": 5}
+    run(golden_settings, n_best_size=1, max_answer_length=1)
+    predictions = content_of(golden_settings, "predictions.json")
+    assert list(predictions) == ["7", "\ue000", "long", "", "b", "none", "one"] and predictions["none"] == "empty"
+    assert not os.path.exists(os.path.join(golden_settings["output_dir"], "eval_results.txt"))
     assert "1 of the 7 questions in" in caplog.text and "nothing is scored" in caplog.text
-    run(settings, version_2_with_negative=True, n_best_size=1, max_answer_length=1)
-    assert content_of(settings, "predictions.json")["none"] == ""
-    assert content_of(settings, "null_odds.json").keys() == predictions.keys()
 
 
 @pytest.mark.slow
@@ -442,6 +402,6 @@ def test_logits_that_are_no_numbers_are_no_answers(settings, tmp_path):
     weights[1] = 3e38  # finite, but its products are not
     arrays["cls/squad/output_weights"] = weights
     write_checkpoint(str(tmp_path / "large.ckpt"), arrays)
-    with pytest.raises(UserError, match="the model's end_logits are not all finite; did its training diverge?"):
+    with prints_error("the model's end_logits are not all finite; did its training diverge?"):
         run(settings, init_checkpoint=str(tmp_path / "large.ckpt"), do_predict=True)
     assert not os.path.exists(os.path.join(settings["output_dir"], "predictions.json"))

@@ -1,5 +1,6 @@
 """`run_ner.py` on generated sentences: training, evaluation and prediction, all its own flags, and bad input."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -14,40 +15,31 @@ from official_bert.metrics.tagging import character_scores, conlleval_report, fi
 from official_bert.tasks.tagging.records import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.commands.conftest import arrays_of, assert_same_arrays, bytes_in, results_of
-from tests.conftest import assert_fails, assert_refused, endurance, prints_error, run_here, run_script
+from tests.conftest import assert_refused, prints_error, run_here, run_script
 from tests.record_files import read_records
 from tests.reports import scores_of, sections_of
 
-# A place has one or two words, a person one; the tag determines the part of speech.
-PLACES, PERSONS, OTHERS = ("harbour", "bridge"), ("mirror",), ("the", "rain", "snow", "warm", "broken", "committees")
+# The tag of a word determines its part of speech.
+PHRASES = [[(word, "O")] for word in ("the", "rain", "snow", "warm", "broken", "committees")]
+PHRASES += [[("harbour", "B-LOC")], [("bridge", "B-LOC")], *[[("mirror", "B-PER")]] * 2]
+PHRASES += [[(word, "B-LOC"), ("town", "I-LOC")] for word in ("harbour", "bridge")]
 SPLITS = {"train": 96, "dev": 24, "test": 20}
 CONLL_NAMES = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
 
 
 def made_sentence(rng):
     """Generate words with their tags in IOB2."""
-    words, tags = [], []
-    for _ in range(rng.randint(2, 5)):
-        kind = rng.random()
-        if kind < 0.25:
-            words += [rng.choice(PLACES), *(["town"] if kind < 0.12 else [])]
-            tags += ["B-LOC", *(["I-LOC"] if kind < 0.12 else [])]
-        elif kind < 0.4:
-            words.append(rng.choice(PERSONS))
-            tags.append("B-PER")
-        else:
-            words.append(rng.choice(OTHERS))
-            tags.append("O")
-    return words, tags
+    words, tags = zip(*itertools.chain(*rng.choices(PHRASES, k=rng.randint(2, 5))), strict=True)
+    return list(words), list(tags)
 
 
-def columns(sentences, notation=lambda tags: tags):
+def columns(sentences):
     """Format sentences like CoNLL-2003, in documents of eight."""
     lines = []
     for number, (words, tags) in enumerate(sentences):
         lines += ["-DOCSTART- -X- -X- O\n", "\n"] if number % 8 == 0 else []
         speech = ["NN" if tag != "O" else "XX" for tag in tags]
-        lines += [f"{word} {part} _ {tag}\n" for word, part, tag in zip(words, speech, notation(tags), strict=True)]
+        lines += [f"{word} {part} _ {tag}\n" for word, part, tag in zip(words, speech, tags, strict=True)]
         lines.append("\n")
     return "".join(lines)
 
@@ -88,12 +80,9 @@ def trained(base, tmp_path_factory):
 @pytest.fixture
 def copied(trained, tmp_path):
     """Settings with a copy of that run's folder, without the files of evaluation and prediction."""
-    settings = {**trained[0], "output_dir": str(tmp_path / "out")}
-    shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
-    for name in os.listdir(settings["output_dir"]):
-        if name.startswith(("eval", "test_", "predict")) and os.path.isfile(os.path.join(settings["output_dir"], name)):
-            os.remove(os.path.join(settings["output_dir"], name))
-    return settings
+    results = shutil.ignore_patterns("eval*", "test_*", "predict*")
+    folder = shutil.copytree(trained[0]["output_dir"], tmp_path / "out", ignore=results)
+    return {**trained[0], "output_dir": str(folder)}
 
 
 @pytest.fixture
@@ -112,12 +101,9 @@ def read(settings, name):
 
 def written_tags(settings):
     """Return the last two columns of the predictions, the given and predicted tags, by sentence."""
-    rows = [
-        [line.split(" ")[-2:] for line in part.split("\n") if line and not line.startswith("-DOCSTART-")]
-        for part in read(settings, "predictions.conll").split("\n\n")
-    ]
-    rows = [row for row in rows if row]
-    return [[gold for gold, _ in row] for row in rows], [[tag for _, tag in row] for row in rows]
+    lines = [line.split(" ") for line in read(settings, "predictions.conll").splitlines() if line[:5] != "-DOCS"]
+    sentences = [list(group) for has_word, group in itertools.groupby(lines, lambda row: len(row) > 1) if has_word]
+    return [[[row[column] for row in sentence] for sentence in sentences] for column in (-2, -1)]
 
 
 @pytest.mark.slow
@@ -140,9 +126,8 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     assert gold == [tags for _, tags in corpus["test"]]
     own = score_tags(gold, predicted)
     assert read(settings, "test_report.txt") == conlleval_report(own)
-    names = ("accuracy", "precision", "recall", "f1")
-    for name, score in zip(names, (own.accuracy, *own.total.scaled(1)), strict=True):
-        assert test_scores[f"test_{name}"] == pytest.approx(score, abs=1e-6)
+    found = [test_scores[f"test_{name}"] for name in ("accuracy", "precision", "recall", "f1")]
+    assert found == pytest.approx([own.accuracy, *own.total.scaled(1)], abs=1e-6)
     report = read(settings, "eval_report.txt")
     num_words = sum(len(words) for words, _ in corpus["dev"])
     num_entities = sum(len(find_entities(tags)) for _, tags in corpus["dev"])
@@ -156,26 +141,6 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     assert [row[0] for row in sections_of(page)["By entity type"]["rows"]] == ["LOC", "PER"]
 
 
-@pytest.mark.endurance
-def test_a_finished_run_gives_the_same_from_sentences_per_line_and_from_another_file(
-    trained, copied, corpus, data_dir, tmp_path
-):
-    for split, sentences in corpus.items():
-        lines = [f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in sentences]
-        (tmp_path / f"{split}.txt").write_text("".join(lines))
-    run(copied, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path), dynamic_padding=False)
-    assert results_of(copied) == pytest.approx(results_of(trained[0]), abs=1e-5)
-    _, tags = written_tags(trained[0])
-    assert read(copied, "predictions.conll").splitlines() == [
-        f"{' '.join(words)}\t{' '.join(gold)}\t{' '.join(predicted)}"
-        for (words, gold), predicted in zip(corpus["test"], tags, strict=True)
-    ]
-    run(copied, do_predict=True, predict_file=str(data_dir / "eng.testa"))  # gives the scores of evaluating it
-    assert read(copied, "test_report.txt") == read(copied, "eval_report.txt")
-    test_loss, eval_loss = results_of(copied, "test_results.txt")["test_loss"], results_of(copied)["eval_loss"]
-    assert test_loss == pytest.approx(eval_loss, abs=1e-5)
-
-
 def of_characters(words, tags):
     """Return the lines of a sentence as in KLUE, with a period after the last word."""
     lines = []
@@ -187,12 +152,11 @@ def of_characters(words, tags):
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("head", ["linear", *endurance("crf")])
-def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, head):
+def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path):
     for split, sentences in corpus.items():
         content = "".join(of_characters(*sentence) for sentence in sentences)
         (tmp_path / f"klue-ner-v1.1_{split}.tsv").write_text(content)
-    flags = {"data_dir": str(tmp_path), "file_layout": "characters", "max_seq_length": 32, "head": head}
+    flags = {"data_dir": str(tmp_path), "file_layout": "characters", "max_seq_length": 32}
     run(settings, do_train=True, do_eval=True, do_predict=True, **flags)
     scores = results_of(settings, "test_results.txt")
     assert scores["test_entity_macro_f1"] > 0.9 and scores["test_character_macro_f1"] > 0.9
@@ -222,14 +186,14 @@ def test_characters_of_klue_are_tagged_and_scored(settings, corpus, tmp_path, he
 @pytest.mark.endurance
 def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     run(settings, do_train=True, do_eval=True, do_predict=True, tag_column=1, num_train_epochs=3.0, eval_steps=18)
-    assert list(results_of(settings)) == ["eval_accuracy", "eval_loss", "global_step"]
+    scores = results_of(settings)
+    assert list(scores) == ["eval_accuracy", "eval_loss", "global_step"] and scores["eval_accuracy"] > 0.9
     assert list(results_of(settings, "test_results.txt")) == ["global_step", "test_accuracy", "test_loss"]
-    assert results_of(settings)["eval_accuracy"] > 0.9
     assert not {"eval_report.txt", "test_report.txt"} & set(os.listdir(settings["output_dir"]))
     rows = sections_of(pathlib.Path(settings["output_dir"], "report.html"))["By tag"]["rows"]
     assert {row[0] for row in rows} == {"NN", "XX"}
     history = json.loads(read(settings, "best/evaluations.json"))
-    assert history[-1][1] == pytest.approx(results_of(settings)["eval_accuracy"], abs=1e-6)  # the deciding score
+    assert history[-1][1] == pytest.approx(scores["eval_accuracy"], abs=1e-6)  # the deciding score
     assert [tagged.entities for tagged in Predictor(settings["output_dir"])(["the harbour town", "mirror"])] == [[], []]
 
 
@@ -249,21 +213,17 @@ def test_tags_that_follow_the_rules_need_no_training(settings, corpus, tmp_path)
 
 @pytest.mark.endurance
 def test_a_crf_is_trained_and_decoded(settings, corpus):
-    """A town is a place only after a place; transitions in an export are tested above."""
+    """A town is a place only after a place."""
     crf = {**settings, "head": "crf"}
     run(crf, do_train=True, do_eval=True, do_predict=True)
     assert results_of(crf)["eval_f1"] > 0.9
-    arrays = arrays_of(f"{crf['output_dir']}/model.ckpt-60")
+    arrays, labels = arrays_of(f"{crf['output_dir']}/model.ckpt-60"), json.loads(read(crf, "labels.json"))
     start, between, end = (arrays[f"tagging/{name}_transitions"] for name in ("start", "between", "end"))
-    labels = json.loads(read(crf, "labels.json"))
-    assert start[labels.index("I-LOC")] < start[labels.index("B-LOC")]
-    assert between[labels.index("O"), labels.index("I-LOC")] < between[labels.index("B-LOC"), labels.index("I-LOC")]
-    assert np.abs(end).max() > 0
-    sentences = [" ".join(words) for words, _ in corpus["test"]]
-    tagged = Predictor(crf["output_dir"])(sentences)
+    other, place, inside = map(labels.index, ("O", "B-LOC", "I-LOC"))
+    assert start[inside] < start[place] and between[other, inside] < between[place, inside] and np.abs(end).max() > 0
+    tagged = Predictor(crf["output_dir"])([" ".join(words) for words, _ in corpus["test"]])
     assert [sentence.tags for sentence in tagged] == written_tags(crf)[1]
-    shares = [probability for sentence in tagged for probability in sentence.probabilities]
-    assert 0 < min(shares) and max(shares) <= 1 + 1e-5
+    assert all(0 < share <= 1 + 1e-5 for sentence in tagged for share in sentence.probabilities)
     with prints_error("trained with --head=crf"):
         run(settings, do_eval=True)
     os.remove(os.path.join(crf["output_dir"], "run_config.json"))
@@ -272,29 +232,21 @@ def test_a_crf_is_trained_and_decoded(settings, corpus):
 
 
 @pytest.mark.endurance
-def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
-    run(copied, do_eval=True)
-    alone = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
-    assert "document_context" not in caplog.text
-    run(copied, do_eval=True, do_predict=True, document_context=True)
+def test_document_context_fills_the_windows_of_a_document(copied, corpus, caplog):
+    run(copied, do_eval=True, document_context=True)
     assert f"the checkpoints in {copied['output_dir']} were trained with document_context=False" in caplog.text
-    together = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
-    documents = [number // 8 for number in range(SPLITS["dev"])]
-    words = [words for words, _ in corpus["dev"]]
+    words, documents = [words for words, _ in corpus["dev"]], [number // 8 for number in range(SPLITS["dev"])]
     tokenizer = FullTokenizer(copied["vocab_file"])
     windows = list(make_windows(words, tokenizer, max_seq_length=16, documents=documents))
-    assert len(windows) == len(together["input_ids"])
-    for window, ids, mask in zip(windows, together["input_ids"], together["input_mask"], strict=True):
+    records = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
+    for window, ids, mask in zip(windows, records["input_ids"], records["input_mask"], strict=True):
         assert ids[mask == 1].tolist() == [tokenizer.cls_id, *window.ids, tokenizer.sep_id]
-    assert together["input_mask"].sum() > 1.3 * alone["input_mask"].sum()
-    assert (together["label_ids"] > 0).sum() == (alone["label_ids"] > 0).sum() == sum(map(len, words))
-    assert results_of(copied)["eval_loss"] != results_of(trained[0])["eval_loss"]
+    assert (records["label_ids"] > 0).sum() == sum(map(len, words)) < records["input_mask"].sum() / 1.3
     assert results_of(copied)["eval_f1"] > 0.5
-    assert written_tags(copied)[0] == written_tags(trained[0])[0]
 
 
 @pytest.mark.endurance
-def test_a_frozen_encoder_is_run_once(settings, files_of_model, corpus, caplog):
+def test_a_frozen_encoder_is_run_once(settings, files_of_model, corpus):
     frozen = {**settings, **files_of_model, "trainable_encoder": False, "feature_layers": "weighted_sum"}
     frozen |= {"num_train_epochs": 1.0, "learning_rate": 1e-2}
     run(frozen, do_train=True, do_eval=True, do_predict=True)
@@ -302,26 +254,22 @@ def test_a_frozen_encoder_is_run_once(settings, files_of_model, corpus, caplog):
     assert_same_arrays(arrays, initial, [name for name in initial if name.startswith("bert/")])
     assert {name.split("/")[0] for name in arrays if "adam" in name} == {"tagging"}
     assert np.abs(arrays["tagging/layer_weights"]).max() > 0
-    features = [f"{name}.features.tf_record" for name in ("train", "eval", "predict")]
-    made = [os.stat(os.path.join(frozen["output_dir"], name)).st_mtime_ns for name in features]
-    cached, cached_tags = results_of(frozen), written_tags(frozen)
-    with caplog.at_level("INFO", logger="absl"):
-        run(frozen, do_eval=True, do_predict=True)
-    assert [os.stat(os.path.join(frozen["output_dir"], name)).st_mtime_ns for name in features] == made
-    assert caplog.text.count("up to date") == 4
-    assert results_of(frozen) == cached
-
-    sentences = [" ".join(words) for words, _ in corpus["test"]]
-    assert [sentence.tags for sentence in Predictor(frozen["output_dir"])(sentences)] == cached_tags[1]
+    names = [f"{split}.features.tf_record" for split in ("train", "eval", "predict")]
+    features = [pathlib.Path(frozen["output_dir"], name) for name in names]
+    made, cached = [path.stat().st_mtime_ns for path in features], (results_of(frozen), written_tags(frozen))
+    run(frozen, do_eval=True, do_predict=True)
+    assert [path.stat().st_mtime_ns for path in features] == made
+    assert (results_of(frozen), written_tags(frozen)) == cached
+    tagged = Predictor(frozen["output_dir"])([" ".join(words) for words, _ in corpus["test"]])
+    assert [sentence.tags for sentence in tagged] == cached[1][1]
 
     # The same checkpoint computed from the ids; without the run's settings nothing contradicts it.
-    os.remove(os.path.join(frozen["output_dir"], "run_config.json"))
-    for name in features:
-        os.remove(os.path.join(frozen["output_dir"], name))
+    for path in (*features, features[0].with_name("run_config.json")):
+        path.unlink()
     run({**frozen, "trainable_encoder": True}, do_eval=True, do_predict=True)
-    assert not set(features) & set(os.listdir(frozen["output_dir"]))
-    assert results_of(frozen) == pytest.approx(cached, abs=1e-5)
-    assert written_tags(frozen) == cached_tags
+    assert not any(path.exists() for path in features)
+    assert results_of(frozen) == pytest.approx(cached[0], abs=1e-5)
+    assert written_tags(frozen) == cached[1]
 
 
 def file_of(tmp_path, text, name="given.txt"):
@@ -349,23 +297,12 @@ def test_words_without_known_tags_are_predicted_and_not_scored(copied, tmp_path,
 def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog):
     path = file_of(tmp_path, "the O\nrain O\n\nthe O\nharbour B-MISC\nmirror B-PER\nsnow I-MISC\n")
     run(copied, do_eval=True, eval_file=path)
-    assert (
-        f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of {copied['output_dir']}; the 2 words" in caplog.text
-    )
+    assert f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of {copied['output_dir']}; the 2" in caplog.text
     assert "the first of them in the sentence of line 4" in caplog.text
     assert results_of(copied)["eval_accuracy"] <= 4 / 6 + 1e-9
     assert "with 3 phrases" in read(copied, "eval_report.txt") and "MISC: precision:" in read(copied, "eval_report.txt")
     records = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
     assert (records["label_ids"] > 0).sum() == 4  # the loss covers only words with known tags
-
-
-@pytest.mark.endurance
-def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
-    text = "the O\nharbour B-LOC\ntown I-LOC\nsnow O\nbridge B-LOC\n\nrain O\ntown I-LOC\n\n"
-    path = file_of(tmp_path, text * 8)
-    run(copied, do_eval=True, eval_file=path)
-    assert f"{path}: 8 tags break the rules of IOB2, such as I-LOC in the sentence of line 7" in caplog.text
-    assert "they are scored as by conlleval" in caplog.text and "learned" not in caplog.text
 
 
 @pytest.mark.slow
@@ -387,6 +324,8 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     [
         ({"data_dir": None}, ["--do_train needs --train_file, or --data_dir"]),
         ({"train_file": "the O\n\nharbour X B-LOC\n"}, ["given.txt, line 3: 3 columns, but line 1 has 2"]),
+        ({"do_eval": True, "eval_file": "the O\n\nharbour\n"}, ["given.txt, line 3: 1 column, but line 1 has 2"]),
+        ({"do_train": False, "do_predict": True}, ["no labels.json, which names the tags of a trained model; train"]),
         ({"train_file": "\n \n\n"}, ["given.txt has no sentences"]),
         ({"train_file": "the\nharbour\n\nmirror\n"}, ["line 1: column 0 cannot be both the word and the tag"]),
         ({"train_file": "the O\nharbour O\n"}, ["all words have the tag 'O'", "nothing to learn; check --tag_column"]),
@@ -401,18 +340,8 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_mistakes(settings, tmp_path, changes, parts):
-    if "train_file" in changes:
-        changes = {**changes, "train_file": file_of(tmp_path, changes["train_file"])}
+    for name in {"train_file", "eval_file"} & changes.keys():
+        changes = {**changes, name: file_of(tmp_path, changes[name])}
     assert_refused("run_ner", {"do_train": True, **settings, **changes}, *parts)
     folder = settings["output_dir"]
-    assert not os.path.exists(folder) or [name for name in os.listdir(folder) if not name.endswith(".lock")] == []
-
-
-def test_mistakes_end_the_script_before_anything_is_made(settings, tmp_path):
-    ragged = file_of(tmp_path, "the O\n\nharbour\n")
-    for arguments, changes, part in (
-        (["--do_train", "--do_eval"], {"eval_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
-        (["--do_predict"], {}, "no labels.json, which names the tags of a trained model; train first"),
-    ):
-        assert_fails(run_script("run_ner.py", *arguments, **{**settings, **changes}), part)
-        assert not os.path.exists(settings["output_dir"])
+    assert not os.path.exists(folder) or {*os.listdir(folder)} <= {".lock"}

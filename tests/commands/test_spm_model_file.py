@@ -3,20 +3,16 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from official_bert.commands import create_pretraining_data
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
-from tests.conftest import assert_refused, run_config, run_here
+from tests.conftest import assert_refused, run_here, run_program
 from tests.export_fixtures import write_reviews
 from tests.exports import LABELS, TOLERANCE, predicted
 from tests.record_files import read_records
@@ -57,24 +53,25 @@ def classifier(albert, tmp_path_factory):
 
 
 ASKS_IN_BOTH_WAYS = """
-import sys
+import json, sys
 sys.modules.update(dict.fromkeys(("jax", "pandas", "sklearn")))  # TensorFlow imports these if installed
 import tensorflow as tf, tensorflow_text
 text = tf.constant(["the smith"])
 tf.saved_model.load(sys.argv[1] + "/1").signatures["text"](text_a=text, text_b=tf.constant([""]))
 assert "official_bert" not in sys.modules
 import official_bert
-print(official_bert.Predictor(sys.argv[1])(("the smith", "iron")).label)
+results = official_bert.Predictor(sys.argv[1])([tuple(pair) for pair in json.loads(sys.argv[2])])
+print(json.dumps([result.probabilities for result in results]))
 """
 
 
 @pytest.mark.slow
 def test_an_export_answers_tensorflow_alone_and_predictor_in_a_new_process(classifier):
-    subprocess.run([sys.executable, "-c", ASKS_IN_BOTH_WAYS, classifier["export_dir"]], check=True, capture_output=True)
     rows = [line.split("\t")[:2] for line in open(f"{classifier['data_dir']}/test.tsv").read().splitlines()[1:]]
-    for path in (classifier["output_dir"], classifier["export_dir"]):
-        results = Predictor(path)([tuple(row) for row in rows])
-        found = [[result.probabilities[label] for label in sorted(LABELS)] for result in results]
+    of_export = json.loads(run_program(ASKS_IN_BOTH_WAYS, classifier["export_dir"], json.dumps(rows)))
+    of_run = [result.probabilities for result in Predictor(classifier["output_dir"])(list(map(tuple, rows)))]
+    for answers in (of_export, of_run):
+        found = [[answer[label] for label in sorted(LABELS)] for answer in answers]
         np.testing.assert_allclose(found, predicted(classifier["output_dir"]), atol=TOLERANCE)
 
 
@@ -93,24 +90,17 @@ def test_another_model_or_what_has_no_effect_is_refused(classifier, albert, tmp_
 
 def test_records_mask_whole_words(albert, tmp_path, corpus_file):
     tokenizer = SentencePieceTokenizer(albert["spm_model_file"])
-    records = str(tmp_path / "train.tfrecord")
-    lengths = {"max_seq_length": 48, "max_predictions_per_seq": 12}
-    options = PretrainingDataConfig(
-        input_file=corpus_file, output_file=records, spm_model_file=albert["spm_model_file"], dupe_factor=1,
-        do_whole_word_mask=True, **lengths,
-    )  # fmt: skip
-    run_config(create_pretraining_data, options)
+    flags = {"input_file": corpus_file, "output_file": str(tmp_path / "out"), "do_whole_word_mask": True}
+    sizes = {"max_seq_length": 48, "max_predictions_per_seq": 12, "dupe_factor": 1}
+    run_here("create_pretraining_data", **flags, **sizes, spm_model_file=albert["spm_model_file"])
     continues = {index for piece, index in tokenizer.vocab.items() if tokenizer.vocabulary.continues_word(piece)}
     specials = {tokenizer.cls_id, tokenizer.sep_id}  # truncation may cut a word in two
     num_words = 0
-    columns = read_records(records)
-    for number in range(len(columns["input_ids"])):
-        record = {name: rows[number].tolist() for name, rows in columns.items()}
-        ids = record["input_ids"]
-        num_masked = int(sum(record["masked_lm_weights"]))
-        masked = set(record["masked_lm_positions"][:num_masked])
-        for position, label in zip(record["masked_lm_positions"], record["masked_lm_ids"][:num_masked], strict=False):
-            ids[position] = label
+    columns = read_records(flags["output_file"])
+    names = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    for ids, positions, labels, weights in zip(*(columns[name] for name in names), strict=True):
+        masked = set(positions[weights == 1])
+        ids[positions[weights == 1]] = labels[weights == 1]
         for position in masked:
             assert ids[position] not in continues or position - 1 in masked or ids[position - 1] in specials
             assert ids[position + 1] not in continues or position + 1 in masked

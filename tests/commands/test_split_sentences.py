@@ -55,21 +55,12 @@ def as_jsonl(documents, key="text"):
     return "".join(json.dumps({"id": 1, key: "\n".join(map(joined, document))}) + "\n" for document in documents)
 
 
-def write_parquet(path, documents, key="text"):
-    pq.write_table(pa.table({key: ["\n\n".join(map(joined, one)) for one in documents]}), path, row_group_size=2)
-    return str(path)
-
-
 def documents_of(path):
     """Return the documents that `create_pretraining_data.py` reads from a file."""
-    found = [[]]
-    for _, line in CorpusReader(corpus_parts([str(path)])[0]):
-        if line:
-            found[-1].append(line)
-        else:
-            found.append([])
-    assert all(found), "blank lines beside those between documents"
-    return found
+    lines = [line for _, line in CorpusReader(corpus_parts([str(path)])[0])]
+    groups = [[*group] for is_text, group in itertools.groupby(lines, bool) if is_text]
+    assert len(groups) == lines.count("") + 1, "blank lines beside those between documents"
+    return groups
 
 
 @pytest.fixture
@@ -88,25 +79,23 @@ def split(tmp_path):
 @pytest.fixture
 def inputs(tmp_path):
     """Files with the documents in every format, each with its flags."""
-    (tmp_path / "text.txt").write_text(as_text(_DOCUMENTS))
-    (tmp_path / "lines.txt").write_text(as_lines(_DOCUMENTS).replace("\n", "\r\n\n"))
-    (tmp_path / "dump.jsonl").write_text(as_jsonl(_DOCUMENTS))
-    (tmp_path / "body.jsonl").write_text(as_jsonl(_DOCUMENTS, "body"))
+    contents = {
+        "text.txt": as_text(_DOCUMENTS), "lines.txt": as_lines(_DOCUMENTS).replace("\n", "\r\n\n"),
+        "body.jsonl": as_jsonl(_DOCUMENTS, "body"),
+        "wiki_00": "".join(f'<doc id="1" title="X">\nX\n\n{as_lines([one])}\n</doc>\n' for one in _DOCUMENTS),
+    }  # fmt: skip
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
     for ending, compress in COMPRESS.items():
-        (tmp_path / f"text.txt{ending}").write_bytes(compress(as_text(_DOCUMENTS).encode()))
         (tmp_path / f"dump.jsonl{ending}").write_bytes(compress(as_jsonl(_DOCUMENTS).encode()))
-    write_parquet(tmp_path / "rows.parquet", _DOCUMENTS)
-    write_parquet(tmp_path / "body.parquet", _DOCUMENTS, "body")
-    articles = [f'<doc id="1" title="X">\nX\n\n{as_lines([document])}\n</doc>\n' for document in _DOCUMENTS]
-    (tmp_path / "wiki_00").write_text("".join(articles))
+    rows = ["\n\n".join(map(joined, one)) for one in _DOCUMENTS]
+    for key in ("text", "body"):
+        pq.write_table(pa.table({key: rows}), tmp_path / f"{key}.parquet", row_group_size=2)
     flags = {
-        "lines": {"input_format": "lines"},
-        "wiki_00": {"input_format": "wikiextractor"},
-        "body": {"text_field": "body"},
-    }
-    paths = [path for path in sorted(tmp_path.iterdir()) if path.is_file()]
-    assert len(paths) == 15
-    return [(path, flags.get(path.name.split(".")[0], {})) for path in paths]
+        "lines.txt": {"input_format": "lines"}, "wiki_00": {"input_format": "wikiextractor"},
+        "body.jsonl": {"text_field": "body"}, "body.parquet": {"text_field": "body"},
+    }  # fmt: skip
+    return [(path, flags.get(path.name, {})) for path in sorted(tmp_path.iterdir())]
 
 
 @pytest.mark.parametrize("part_bytes", [1 << 22, 20, 1])

@@ -92,6 +92,9 @@ def settings(request):
     return request.param
 
 
+ONLY_UNCASED = pytest.mark.parametrize("settings", [UNCASED], ids=["uncased"], indirect=True)
+
+
 @pytest.fixture(scope="module")
 def word_pair(settings, vocab_file):
     return Pair(vocab_file, settings)
@@ -185,11 +188,12 @@ def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(vocab_file):
-    pair, texts = Pair(vocab_file, UNCASED), [" " * 600_000 + "the " * 200_000, *["the"] * 400]
+@ONLY_UNCASED
+def test_a_long_text_beside_short_ones_takes_no_more_memory_than_it_has_to(word_pair):
+    texts = [" " * 600_000 + "the " * 200_000, *["the"] * 400]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = pair.graph.encode_beginnings(tf.constant(texts), 10)
-    assert found[0, :10].numpy().tolist() == pair.python.encode("the " * 10)
+    found = word_pair.graph.encode_beginnings(tf.constant(texts), 10)
+    assert found[0, :10].numpy().tolist() == word_pair.python.encode("the " * 10)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # KiB; a table has 4 GB
 
 
@@ -232,14 +236,11 @@ assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name i
 
 
 @pytest.mark.slow
-def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_path, vocab_file):
+@ONLY_UNCASED
+def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(word_pair, letters_pair, tmp_path):
     """Load all at once: their tables must not be mixed up."""
     texts = as_bytes([*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 200)])
-    letters = "".join(map(chr, range(33, 0x530)))
-    pairs = {
-        str(tmp_path / "uncased"): Pair(vocab_file, UNCASED),
-        str(tmp_path / "letters"): letter_pair(tmp_path / "letters.txt", letters, CASED),
-    }
+    pairs = {str(tmp_path / "words"): word_pair, str(tmp_path / "letters"): letters_pair}
     for path, pair in pairs.items():
         tf.saved_model.save(pair.graph, path)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -17,44 +17,31 @@ TOLERANCE = 1e-6
 PAIRS = [("Zoë's CAFÉ, 한국어 中人國！", "ＴＨＥ ｔｏｗｎ 😀 20 °C"), ("the town woke slowly", "players left")]
 
 IS_POSSIBLE = sys.platform.startswith("linux") and shutil.which("gcc")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not IS_POSSIBLE, reason="needs Linux, gcc")]
+pytestmark = [pytest.mark.endurance, pytest.mark.skipif(not IS_POSSIBLE, reason="needs Linux, gcc")]
 
 
-@pytest.fixture(scope="module")
-def saved_model(export_dir):
-    return pathlib.Path(export_dir) / "1"
-
-
-@pytest.fixture(scope="module")
-def tensor_names(saved_model):
-    """Return the tensor names of the signature `text`: both inputs and the probabilities."""
-    content = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
-    signature = content.meta_graphs[0].signature_def[TEXT]
-    inputs = [signature.inputs[name].name for name in ("text_a", "text_b")]
-    return [*inputs, signature.outputs["probabilities"].name]
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    path, library_dir = tmp_path_factory.mktemp("program") / "ask", tf.sysconfig.get_lib()
+def compiled(path):
+    library_dir = tf.sysconfig.get_lib()
     command = ["gcc", "-Wall", "-Werror", f"-I{tf.sysconfig.get_include()}", "-o", path]
     command += [pathlib.Path(__file__).with_name("ask.c"), f"-L{library_dir}", f"-Wl,-rpath,{library_dir}"]
     command += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
     command += ["-fuse-ld=gold"] * bool(shutil.which("ld.gold"))  # takes a fifth of the time
-    result = Result(subprocess.run(command, capture_output=True, text=True))
-    assert result.code == 0, result
+    subprocess.run(command, check=True)
     return path
 
 
-@pytest.mark.endurance
-def test_answers_are_those_of_python_without_python(program, saved_model, tensor_names, signatures, tmp_path):
+def test_answers_are_those_of_python_without_python(export_dir, signatures, tmp_path):
     firsts, seconds = zip(*PAIRS, strict=True)
     with tf.device("CPU"):
         texts = {"text_a": tf.constant(firsts), "text_b": tf.constant(seconds)}
         expected, other = signatures[TEXT](**texts)["probabilities"].numpy()
+    folder = pathlib.Path(export_dir, "1")
+    content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    signature = content.meta_graphs[0].signature_def[TEXT]
+    names = [signature.inputs[name].name for name in texts] + [signature.outputs["probabilities"].name]
     # A GPU rounds differently and may be full; the loader logs what it loads.
     environment = {"CUDA_VISIBLE_DEVICES": "", "LD_DEBUG": "files"}
-    command = [program, saved_model, *tensor_names, *PAIRS[0]]
+    command = [compiled(tmp_path / "ask"), folder, *names, *PAIRS[0]]
     result = Result(subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment))
     assert result.code == 0, result
     answer = np.array(result.output.split(), np.float32)

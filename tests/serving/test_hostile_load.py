@@ -1,10 +1,10 @@
 """Normal requests to a server while a hostile client keeps it busy."""
 
+import concurrent.futures
 import contextlib
 import gzip
 import json
 import socket
-import threading
 import time
 
 import numpy as np
@@ -15,6 +15,8 @@ from tests.serving.server_process import Server, clients, resident_kilobytes
 
 pytest.importorskip("uvicorn")
 grpc = pytest.importorskip("grpc")
+
+from google.protobuf.internal.encoder import _VarintBytes as varint  # noqa: E402
 
 LONG = "the bright town of the river " * 700
 MODEL = "/v1/models/model"
@@ -45,7 +47,7 @@ def to_any_model():
     yield from [(f"{MODEL}/versions/{'9' * 4301}:predict", b"{}", {404})] * 20
     yield from [(f"{MODEL}:explain", b"{}", {404, 405})] * 20
     yield from [(GRPC, b"\x0a" + b"\xff" * 1000, GRPC_CODES | {grpc.StatusCode.INTERNAL})] * 20
-    yield GRPC, b"\x12" + _varint(57_000_000) + bytes(57_000_000), GRPC_CODES | {grpc.StatusCode.INTERNAL}
+    yield GRPC, b"\x12" + varint(57_000_000) + bytes(57_000_000), GRPC_CODES | {grpc.StatusCode.INTERNAL}
     yield "/tokenize", body(inputs="." * (1 << 20)), {200}
     yield "/tokenize", body(inputs=["."] * 2048), {200}
     yield "/tokenize", gzip.compress(body(inputs=["."] * 2048) + b" " * 60_000_000), {200}
@@ -53,14 +55,6 @@ def to_any_model():
     yield "/tokenize", body(inputs=LONG * 3000), REFUSED
     yield "/decode", body(ids=[5] * 2_000_000), {200}
     yield "/decode", body(ids=[[5] * 1000] * 2000), {200}
-
-
-def _varint(number):
-    parts = []
-    while number > 127:
-        parts.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*parts, number])
 
 
 def to_answers():
@@ -135,16 +129,10 @@ def be_hostile(server, requests, wrong):
 
 def be_many(server, requests, wrong):
     """Send all large requests at once; some are refused, since together they have too many bytes."""
-    large = [
-        (path, content, allowed | OVERLOAD)
-        for path, content, allowed in requests
-        if len(content) > 1 << 20 or is_compressed(content)
-    ]
-    threads = [threading.Thread(target=be_hostile, args=(server, [request], wrong)) for request in large]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    large = [each for each in requests if len(each[1]) > 1 << 20 or is_compressed(each[1])]
+    with concurrent.futures.ThreadPoolExecutor(len(large)) as executor:
+        requests = ([(path, content, allowed | OVERLOAD)] for path, content, allowed in large)
+        list(executor.map(lambda request: be_hostile(server, request, wrong), requests))
 
 
 @pytest.mark.endurance

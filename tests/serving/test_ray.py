@@ -114,9 +114,8 @@ class Cluster:
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 is_replica = (folder / "cmdline").read_bytes().startswith(b"ray::ServeReplica:bert:ServedExport")
-                if is_replica and os.readlink(folder / "fd" / "1").startswith(
-                    f"{self.folder}/"
-                ):  # logs of this cluster only
+                logs = os.readlink(folder / "fd" / "1") if is_replica else ""
+                if logs.startswith(f"{self.folder}/"):  # of this cluster only
                     found.add(int(folder.name))
         return found
 
@@ -137,9 +136,8 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def expected(export_dir):
-    signature = tf.saved_model.load(os.path.join(export_dir, "1")).signatures["text"]
-    return signature(**{name: tf.constant(texts) for name, texts in TEXTS.items()})["logits"].numpy()
+def expected(signatures):
+    return signatures["text"](**{name: tf.constant(texts) for name, texts in TEXTS.items()})["logits"].numpy()
 
 
 @pytest.fixture(scope="module")

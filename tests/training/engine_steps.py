@@ -59,7 +59,7 @@ def replaced_tokens(options):
 
 def taught(options):
     """Learn from a teacher that reads the same batches."""
-    flags = {"input_file": "-", "output_dir": "-", "bert_config_file": "-", "do_train": True}
+    flags = {"input_file": "-", "output_dir": "-", "bert_config_file": "-", "do_train": True, "max_seq_length": LENGTH}
     dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
     config = BertConfig.from_dict({**json.loads((MODEL / "bert_config.json").read_text()), **dropout})
     task = PretrainingTask(config, encoder_options=options, **SIZES)

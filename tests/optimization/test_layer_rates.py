@@ -14,7 +14,7 @@ from official_bert.modeling.heads import ClassificationModel
 from official_bert.optimization import AdamWeightDecay, Lamb
 from official_bert.optimization.optimizers import create_optimizer, rate_multipliers
 from official_bert.support.errors import UserError
-from tests.optimization.test_moment_optimizers import variable
+from tests.optimization.variables import variable
 
 CONFIG = BertConfig(vocab_size=20, hidden_size=4, num_hidden_layers=11, num_attention_heads=1, intermediate_size=8)
 

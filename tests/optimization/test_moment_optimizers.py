@@ -8,16 +8,10 @@ import tensorflow as tf
 from official_bert.optimization.optimizers import AdamWeightDecay, Lamb, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.support.errors import UserError
+from tests.optimization.variables import variable
 
 # The fused kernel computes 1 - 0.999 in float32, which differs from 0.001 by 1.3e-5.
 TOLERANCE = 5e-5
-
-
-def variable(values, *scopes, name):
-    if scopes:
-        with keras.name_scope(scopes[0]):
-            return variable(values, *scopes[1:], name=name)
-    return keras.Variable(np.array(values, np.float32), name=name)
 
 
 def make_variables():

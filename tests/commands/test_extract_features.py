@@ -178,3 +178,17 @@ class TestMistakes:
 
     def test_the_input_is_not_overwritten(self, flags):
         assert_refused("extract_features", {**flags, "output_file": INPUT}, "is also an input; it would be overwritten")
+
+
+@pytest.mark.endurance
+def test_pooled_formats_hold_a_vector_a_text_and_layer(extract, golden_lines):
+    expected = np.array([token_vectors(line).mean(axis=0) for line in json_lines(golden_lines)])  # [N, K, D]
+    lines = json_lines(extract(pooling="mean"))
+    assert list(lines[1]) == ["linex_index", "layers"]
+    values = [[layer["values"] for layer in line["layers"]] for line in lines]
+    np.testing.assert_allclose(values, expected, atol=2e-6)
+    np.testing.assert_allclose(np.load(extract(pooling="mean", output_format="npy")), expected, atol=2e-6)
+    with np.load(extract(pooling="mean", output_format="npz", dtype="float16")) as arrays:
+        assert arrays["vectors"].dtype == np.float16
+        assert sorted(arrays) == ["layers", "linex_index", "vectors"]
+        np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-3)

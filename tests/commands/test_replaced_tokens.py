@@ -11,6 +11,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import ReplacedTokenModel, sample
 from official_bert.tasks.pretraining.task import ReplacedTokenTask
 from official_bert.training.loop import Trainer
@@ -175,3 +176,16 @@ def test_flags_that_do_not_go_together(flags, changes, parts, tmp_path):
 def test_only_a_generator_is_converted_as_one(tmp_path, files_of_model, model_dir):
     given = {"to_hf": True, "generator": True, "output_dir": tmp_path / "hf", **files_of_model}
     assert_refused("convert_hf_checkpoint", given, "has no generator of an ELECTRA; leave out --generator")
+
+
+@pytest.mark.endurance
+def test_the_discriminator_is_converted_and_fine_tuned(run, tmp_path, sst2):
+    run_here("convert_hf_checkpoint", **of_run(run), to_hf=True, output_dir=tmp_path / "hf")
+    ids = np.array([[2, 7, 30, 500, 3]])
+    scores = [np.asarray(ReplacedTokenModel.from_checkpoint(folder)(ids)) for folder in (run, tmp_path / "hf")]
+    np.testing.assert_allclose(*scores, atol=1e-6)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["ElectraForPreTraining"]
+    tuned = {**sst2, **of_run(run), "learning_rate": 1e-9, "do_train": True}
+    run_here("run_classifier", **tuned, output_dir=tmp_path / "tuned")
+    vectors = [BertEncoder.from_checkpoint(str(folder))(ids).sequence_output for folder in (run, tmp_path / "tuned")]
+    np.testing.assert_allclose(*vectors, atol=1e-4)

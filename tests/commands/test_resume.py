@@ -146,3 +146,12 @@ def test_a_run_resumes_before_a_damaged_checkpoint(resumed, caplog):
     assert "differs from an uninterrupted one" not in caplog.text  # the flags have no effect
     assert "newly initialized, and fine-tuning" not in caplog.text  # the weights come from the folder
     assert CheckpointReader(folder).step == 12
+
+
+def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, tmp_path):
+    texts = ["the harbour", "empty empty snow"]
+    expected = [result.probability for result in Predictor(half_done)(texts)]
+    moved = shutil.copytree(half_done, tmp_path / "moved")
+    with_flags(moved, **dict.fromkeys(("data_dir", "bert_config_file", "vocab_file", "init_checkpoint"), "/missing"))
+    found = [result.probability for result in Predictor(moved)(texts)]
+    assert found == expected

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from official_bert.inference.predictor import Predictor
+from official_bert.metrics.classification import METRICS, PROBABILITY_METRICS
 from official_bert.tasks.classification.datasets import DATASETS
 from official_bert.tasks.classification.records import submission_name
 from tests.commands.conftest import results_of, table, write_rows
@@ -273,3 +274,35 @@ def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, c
     run({**settings, "task_name": "nsmc", "data_dir": str(tmp_path)}, do_eval=True, do_predict=True)
     assert caplog.text.count("ratings_test.txt: 1 of 2 examples have an empty text") == 1
     assert len(probabilities(settings)) == 2
+
+
+@pytest.mark.endurance
+def test_relations_are_predicted_and_exported_from_texts_with_markers(settings, tmp_path):
+    relations = ("no_relation", "per:title", "org:members")
+    for split, count in (("train", 24), ("dev", 9)):
+        entries = [
+            {
+                "guid": f"klue-re-{number}",
+                "sentence": "the warm mirror of " + "the broken " * (number % 3) + "town",
+                "subject_entity": {"word": "mirror", "start_idx": 9, "end_idx": 14},
+                "object_entity": {"word": "warm", "start_idx": 4, "end_idx": 7},
+                "label": relations[number % 3],
+            }
+            for number in range(count)
+        ]
+        (tmp_path / f"klue-re-v1.1_{split}.json").write_text(json.dumps(entries))
+    settings |= {"task_name": "klue_re", "data_dir": str(tmp_path), "export_dir": str(tmp_path / "export")}
+    run(settings, do_train=True, do_eval=True, do_predict=True, do_export=True)
+    header, *rows = written(settings, "predictions.tsv")  # of the dev set, as there is no test set
+    assert header[:4] == ["guid", "id", "text_a", "prediction"]
+    assert rows[0][:3] == ["test-0", "klue-re-0", "the <obj>warm</obj> <subj>mirror</subj> of town"]
+    labels = [header[5:].index(relations[number % 3]) for number in range(9)]
+    shares = probabilities(settings)
+    scores = results_of(settings)
+    assert scores["eval_micro_f1"] == pytest.approx(METRICS["micro_f1"](labels, shares.argmax(axis=1)))
+    assert scores["eval_auprc"] == pytest.approx(PROBABILITY_METRICS["auprc"](labels, shares))
+    for folder in (settings["output_dir"], str(tmp_path / "export" / "1")):
+        answers = Predictor(folder)([row[2] for row in rows])
+        assert [answer.label for answer in answers] == [row[3] for row in rows]
+        found = [[answer.probabilities[label] for label in header[5:]] for answer in answers]
+        np.testing.assert_allclose(found, shares, atol=1e-5)

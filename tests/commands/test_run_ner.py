@@ -345,3 +345,12 @@ def test_mistakes(settings, tmp_path, changes, parts):
     assert_refused("run_ner", {"do_train": True, **settings, **changes}, *parts)
     folder = settings["output_dir"]
     assert not os.path.exists(folder) or {*os.listdir(folder)} <= {".lock"}
+
+
+@pytest.mark.endurance
+def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
+    text = "the O\nharbour B-LOC\ntown I-LOC\nsnow O\nbridge B-LOC\n\nrain O\ntown I-LOC\n\n"
+    path = file_of(tmp_path, text * 8)
+    run(copied, do_eval=True, eval_file=path)
+    assert f"{path}: 8 tags break the rules of IOB2, such as I-LOC in the sentence of line 7" in caplog.text
+    assert "they are scored as by conlleval" in caplog.text and "learned" not in caplog.text

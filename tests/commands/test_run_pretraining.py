@@ -3,12 +3,15 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from official_bert.training.run_folder import read_results
+from tests.commands.conftest import assert_same_arrays, json_lines
 from tests.conftest import assert_refused, run_here
 
 
@@ -111,3 +114,22 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
     by_file = read_results(f"{out}/eval_results.txt")
     run_here("run_pretraining", **evaluated, attention_direction="left_to_right")
     assert read_results(f"{out}/eval_results.txt") == by_file
+
+
+@pytest.mark.endurance
+def test_a_second_phase_has_the_weights_of_the_first_and_its_own_schedule(flags, tmp_path):
+    """The recipe of docs/large_batches.md, with LAMB."""
+    flags |= {"do_train": True, "optimizer": "lamb", "log_steps": 1}
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    steps = {"num_train_steps": 4, "num_warmup_steps": 3, "learning_rate": 4e-3}
+    run_here("run_pretraining", **flags | steps | {"output_dir": first})
+    steps = {"num_train_steps": 2, "num_warmup_steps": 1, "learning_rate": 2e-3, "init_checkpoint": first}
+    run_here("run_pretraining", **flags | steps | {"output_dir": second})
+    end, start = CheckpointReader(f"{first}/model.ckpt-4"), CheckpointReader(f"{second}/model.ckpt-0")
+    assert end.shapes == start.shapes
+    assert (end.step, start.step) == (4, 0)
+    slots = [name for name in end.shapes if name.endswith(("/lamb_m", "/lamb_v"))]
+    assert slots and all(np.any(end.read(name)) and not np.any(start.read(name)) for name in slots)
+    assert_same_arrays(start.prefix, end.prefix, end.shapes.keys() - {*slots, "global_step"})
+    lines = json_lines(tmp_path / "second" / "metrics.jsonl")
+    assert [line["learning_rate"] for line in lines] == pytest.approx([1e-3, 0.0], abs=1e-9)

@@ -23,13 +23,7 @@ from absl import logging
 
 from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
 from official_bert.tasks.question_answering.answers import text_finder
-from official_bert.tasks.question_answering.data import (
-    Question,
-    SquadSet,
-    TokenizedSquad,
-    WindowOptions,
-    read_squad,
-)
+from official_bert.tasks.question_answering.data import Question, SquadSet, TokenizedSquad, WindowOptions, read_squad
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.tokenizer_files import check_casing
 

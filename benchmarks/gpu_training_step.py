@@ -43,10 +43,7 @@ MODELS = {
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256},
 }
 # Models, lengths, positions in a batch, steps in a round, and width of the matrices whose product is measured.
-PRESETS = {
-    "full": (("base", "large"), (128, 512), 16_384, 20, 8192),
-    "tiny": (("tiny",), (32,), 256, 2, 256),
-}
+PRESETS = {"full": (("base", "large"), (128, 512), 16_384, 20, 8192), "tiny": (("tiny",), (32,), 256, 2, 256)}
 # To compare losses; wide initial weights, since otherwise all losses are close to that of guessing.
 CHECKED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
 

@@ -69,13 +69,7 @@ def measure_speed(config: PretrainingDataConfig, peer_file: str) -> None:
         return num_records / (time.perf_counter() - began)
 
     print(f"Record making: {num_records:,} records of {config.max_seq_length} tokens, one process; the records agree")
-    compare(
-        "records/s",
-        lambda: rate(write_ours),
-        lambda: rate(write_plain),
-        "plain",
-        rounds=3,
-    )
+    compare("records/s", lambda: rate(write_ours), lambda: rate(write_plain), "plain", rounds=3)
 
 
 def read(path: str):

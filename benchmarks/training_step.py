@@ -279,10 +279,7 @@ def main() -> None:
         elif flags.bfloat16:
             for work in WORK:
                 for peer, number_type in (("float32", "float32"), ("transformers", "bfloat16")):
-                    print(
-                        f"Mixed precision: {work}, {shape}, ours in bfloat16 against {peer}",
-                        flush=True,
-                    )
+                    print(f"Mixed precision: {work}, {shape}, ours in bfloat16 against {peer}", flush=True)
                     alternate(f"{work} steps/s", ("ours", work, shape, "bfloat16"), (peer, work, shape, number_type))
         else:
             print(f"Training step: {architecture_of(shape)}, batch {BATCH} x {LENGTH}, {PREDICTIONS} predictions, CPU")

@@ -356,10 +356,7 @@ SUBJECTS = (
     ),
     Subject(
         "shepherd",
-        {
-            "dog": ("Bello", "Flint", "Moss", "Pepper"),
-            "number": ("forty", "fifty", "sixty", "eighty"),
-        },
+        {"dog": ("Bello", "Flint", "Moss", "Pepper"), "number": ("forty", "fifty", "sixty", "eighty")},
         (
             (
                 "{name} is a shepherd with {number} sheep near {village}.",

@@ -18,13 +18,7 @@ import safetensors.numpy
 from absl import logging
 
 from official_bert.checkpoints import hdf5, pytorch_pickle
-from official_bert.checkpoints.bundle import (
-    MAX_DECLARED_BYTES,
-    StoredArray,
-    Weights,
-    check_declared,
-    is_training_state,
-)
+from official_bert.checkpoints.bundle import MAX_DECLARED_BYTES, StoredArray, Weights, check_declared, is_training_state
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.model_formats import HF_WEIGHTS
 from official_bert.families.family import HuggingFace, Rule, check_kind, with_prefix

@@ -192,10 +192,7 @@ def _warn_of_old_shards(path: str, num_shards: int) -> None:
 def _provenance(config: FeatureConfig, encoder: "AnyEncoder") -> dict[str, Any]:
     """Return everything except the texts that determines the features and their format."""
     names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")
-    return {
-        **encoder.provenance,
-        **{name: getattr(config, name) for name in names},
-    }
+    return {**encoder.provenance, **{name: getattr(config, name) for name in names}}
 
 
 COMMAND = Command(

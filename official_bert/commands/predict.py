@@ -349,11 +349,7 @@ def run(config: PredictConfig) -> None:
         rows = json_rows(found, config.top_k)
     else:
         rows = table_rows(
-            found,
-            has_ids=has_ids,
-            top_k=config.top_k,
-            labels=labels,
-            is_rounded=table_format != "parquet",
+            found, has_ids=has_ids, top_k=config.top_k, labels=labels, is_rounded=table_format != "parquet"
         )
     with table_writer(config.output_file, table_format, config.delimiter) as write:
         for row in rows:

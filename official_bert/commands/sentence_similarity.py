@@ -100,10 +100,7 @@ def _rank(config: SimilarityConfig, model: "ModelFiles | EngineModel") -> None:
     for query in config.queries:
         _check_words(Sentence(1, TextOrPair(query)), model.tokenizer)
     search = SentenceSearch(
-        candidates,
-        load_sentence_encoder(config, model),
-        config.index_dir,
-        is_approximate=config.approximate,
+        candidates, load_sentence_encoder(config, model), config.index_dir, is_approximate=config.approximate
     )
     measure, num_long = "dot_product" if search.encoder.is_sparse else "cosine", search.encoder.num_long
     note_long(num_long, "candidates", config.max_seq_length)

@@ -9,13 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from official_bert.data.record_files import (
-    FILES_READ_TOGETHER,
-    MAX_BYTES,
-    SHUFFLE_BUFFER,
-    check_records,
-    read_records,
-)
+from official_bert.data.record_files import FILES_READ_TOGETHER, MAX_BYTES, SHUFFLE_BUFFER, check_records, read_records
 from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
 

@@ -172,10 +172,7 @@ ELECTRA_FAMILY = Family(
         tokenizer_class="ElectraTokenizer",
         prefix="electra.",
         parts={
-            "encoder": (
-                *encoder_rules("electra"),
-                *projection(_PROJECTION, "electra.embeddings_project"),
-            ),
+            "encoder": (*encoder_rules("electra"), *projection(_PROJECTION, "electra.embeddings_project")),
             "masked-LM head": masked_lm_head(
                 "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias", "E"
             ),

@@ -20,11 +20,7 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 # Keys whose values are fixed in our encoder; also their defaults.
-FIXED = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
+FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 MODEL_TYPE = "model_type"  # key of the family
 _MOST_LABELS = 1 << 20
 _THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that our config files never have

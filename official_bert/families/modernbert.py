@@ -139,11 +139,7 @@ MODERNBERT_FAMILY = Family(
     config_class=ModernBertConfig,
     own_key="local_attention",
     tokenizer=lambda: lazy.BpeTokenizer,
-    parts=lambda: {
-        "embeddings": lazy.WordEmbeddings,
-        "stack": lazy.RotaryStack,
-        "pooler": lazy.PredictionHead,
-    },
+    parts=lambda: {"embeddings": lazy.WordEmbeddings, "stack": lazy.RotaryStack, "pooler": lazy.PredictionHead},
     pooler_activation="gelu_erf",
     heads_read_pooler=True,
     hugging_face=_Keys(

@@ -186,10 +186,7 @@ def load_model(
     if keras.backend.backend() != JAX:
         require_backend("Predictor")
     dtype, options = dtype_policy(mixed_precision), PLAIN if keras.backend.backend() == JAX else UNPADDED
-    choices = {
-        "use_best_checkpoint": use_best_checkpoint,
-        "encoder_options": dataclasses.replace(options, dtype=dtype),
-    }
+    choices = {"use_best_checkpoint": use_best_checkpoint, "encoder_options": dataclasses.replace(options, dtype=dtype)}
     run = find_run(path)
     if top_k is not None:
         changes = {**changes, "export_top_k": top_k, "do_export": True, "export_dir": path}  # the flag needs the others

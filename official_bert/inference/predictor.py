@@ -310,11 +310,7 @@ class Predictor:
                 else "an export only predicts its task; for vectors give the run's folder"
             )
         return self._model.text_encoder.embed(
-            list(texts),
-            pooling=pooling,
-            max_seq_length=max_seq_length,
-            batch_size=batch_size,
-            prompt_name=prompt_name,
+            list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size, prompt_name=prompt_name
         )
 
 

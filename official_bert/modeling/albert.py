@@ -40,10 +40,7 @@ class SharedStack(TransformerStack):
         self._groups = [
             [
                 SharedLayer(
-                    config,
-                    self_attention=self._make_attention(),
-                    name=f"inner_group_{number}",
-                    dtype=self.dtype_policy,
+                    config, self_attention=self._make_attention(), name=f"inner_group_{number}", dtype=self.dtype_policy
                 )
                 for number in range(config.inner_group_num)
             ]

@@ -124,12 +124,7 @@ class _Server(uvicorn.Server):
     """A server of HTTP, and of gRPC beside it, which SIGTERM and Ctrl-C stop after the requests in progress."""
 
     def __init__(
-        self,
-        app: Starlette,
-        port: int,
-        started: str,
-        start_grpc: Callable[[], Awaitable[Any]] | None,
-        access: Access,
+        self, app: Starlette, port: int, started: str, start_grpc: Callable[[], Awaitable[Any]] | None, access: Access
     ):
         config = uvicorn.Config(
             app,

@@ -34,10 +34,7 @@ def has_tpu() -> bool:
 def gpu_details() -> list[dict[str, Any]]:
     """Describe the GPUs as TensorFlow does."""
     return [
-        {
-            "device_name": device.device_kind,
-            "compute_capability": tuple(map(int, device.compute_capability.split("."))),
-        }
+        {"device_name": device.device_kind, "compute_capability": tuple(map(int, device.compute_capability.split(".")))}
         for device in jax.local_devices()
         if device.platform == "gpu"
     ]

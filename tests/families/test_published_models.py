@@ -182,8 +182,7 @@ _NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 
 @pytest.mark.endurance
 @pytest.mark.parametrize(
-    ("name", "task"),
-    [("microsoft/deberta-v3-base", "tagging"), ("answerdotai/ModernBERT-base", "question answering")],
+    ("name", "task"), [("microsoft/deberta-v3-base", "tagging"), ("answerdotai/ModernBERT-base", "question answering")]
 )
 def test_tags_and_answers_are_learnt_from_a_folder(name, task, vocabularies, tmp_path):
     (tmp_path / "model").mkdir()

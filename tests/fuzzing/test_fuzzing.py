@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
-def tried(test, *strategies, times=30):
+def tried(test, *strategies, times=10):
     options = {"max_examples": times, "deadline": None, "derandomize": True, "database": None}
     settings(**options, suppress_health_check=list(HealthCheck))(given(*strategies)(test))()
 
@@ -216,7 +216,7 @@ def test_texts(vocab_file):
             assert 0 <= start < end <= len(text)
         np.testing.assert_array_equal(graph.encode(tf.constant([text]))[0], tokenizer.encode(text))
 
-    tried(test, texts, times=10)
+    tried(test, texts)
 
 
 def test_exact_texts_of_answers():

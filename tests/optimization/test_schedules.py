@@ -35,10 +35,7 @@ STEPS = {"num_train_steps": 100, "num_warmup_steps": 10}
     [
         (LinearWarmupThenDecay(1.0, **STEPS, end_learning_rate=0.2), lambda share: 1 - 0.8 * share),
         (LinearWarmupThenCosine(1.0, **STEPS), lambda share: (1 + np.cos(np.pi * share)) / 2),
-        (
-            LinearWarmupThenCosine(1.0, **STEPS, end_learning_rate=0.2),
-            lambda share: 0.6 + 0.4 * np.cos(np.pi * share),
-        ),
+        (LinearWarmupThenCosine(1.0, **STEPS, end_learning_rate=0.2), lambda share: 0.6 + 0.4 * np.cos(np.pi * share)),
         (LinearWarmupThenConstant(1.0, num_warmup_steps=10), lambda share: 1.0),
     ],
 )

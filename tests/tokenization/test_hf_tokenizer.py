@@ -126,8 +126,7 @@ def test_folders_say_how_text_is_normalized(tmp_path, json_files, given, setting
 
 
 @pytest.mark.parametrize(
-    ("values", "tokens"),
-    [({}, ["<x>", "<y>"]), ({"extra_special_tokens": ["s"], "added_tokens_decoder": {}}, ["s"])],
+    ("values", "tokens"), [({}, ["<x>", "<y>"]), ({"extra_special_tokens": ["s"], "added_tokens_decoder": {}}, ["s"])]
 )
 def test_special_tokens_that_a_folder_names_are_added(tmp_path, values, tokens):
     specials = {"eos_token": {"content": "<y>"}, "additional_special_tokens": ["<x>"], "cls_token": "[CLS]"}

@@ -113,8 +113,7 @@ def check_same_results(one_folder, other_folder):
 
 
 @pytest.mark.parametrize(
-    "tasks",
-    [["classification"], *endurance(["pretraining", "sentence encoder", "tagging", "question answering"])],
+    "tasks", [["classification"], *endurance(["pretraining", "sentence encoder", "tagging", "question answering"])]
 )
 def test_two_workers_match_one_and_one_of_them_writes(alone, runs, tmp_path, forked_python, tasks):
     (tmp_path / "runs.json").write_text(json.dumps([in_folder(runs[task], tmp_path / task) for task in tasks]))

@@ -56,10 +56,7 @@ class ChoiceReader(Reader):
     def specs(self, numbers: Specs) -> dict[str, Specs]:
         probabilities, choices = (ArraySpec(np.dtype(dtype), (None, None)) for dtype in (np.float32, object))
         best = ArraySpec(np.dtype(np.int32), (None,))
-        return {
-            **super().specs(numbers),
-            TEXT: {"probabilities": probabilities, "choices": choices, "best": best},
-        }
+        return {**super().specs(numbers), TEXT: {"probabilities": probabilities, "choices": choices, "best": best}}
 
 
 READER = ChoiceReader

@@ -11,13 +11,7 @@ import tensorflow as tf
 
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.tagging import Transitions, marginals, viterbi
-from official_bert.serving.servable import (
-    Tensors,
-    WindowedServable,
-    check_table_size,
-    check_text_size,
-    traced,
-)
+from official_bert.serving.servable import Tensors, WindowedServable, check_table_size, check_text_size, traced
 from official_bert.tasks.tagging.reader import LEAST, TABLES, WORDS
 from official_bert.tasks.tagging.task import TaggingTextModel
 from official_bert.tokenization.graph_operations import (

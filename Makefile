@@ -12,9 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo demo-classifier test test-slow test-endurance faults lint docs notebooks bench clean
 
-# setuptools warns of every editable installation, in ten lines. Most modules of TensorFlow and its peers are never imported:
-# Python compiles the others when they are, instead of pip all of them, which takes more than a minute.
-PIP_INSTALL := PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --no-compile --editable
+# setuptools warns of every editable installation, in ten lines.
+PIP_INSTALL := PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --editable
 
 install: $(VENV)/.tests
 

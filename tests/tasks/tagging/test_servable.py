@@ -51,7 +51,7 @@ def model(config):
 
 @pytest.fixture(scope="module")
 def signatures(model, config, tokenizer):
-    """Those of an export of that model, with windows of three wordpieces."""
+    """Signatures of an export of the model, with windows of three wordpieces."""
     servable = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=5)
     table = tf.TensorSpec([None, None], tf.string)
     words = tf.function(servable.answer_words, input_signature=[table], autograph=False)
